@@ -1,9 +1,10 @@
 //! Last words: what is printed and sent when the kernel's own invariant is broken.
 //!
 //! Prints message, place, registers, return addresses (offsets into the kernel's ELF file, for
-//! `addr2line -e`) and the end of the log to the serial port, tells control
-//! through `agent::report_panic`, and starts the machine anew, so that a node is not lost until somebody walks up
-//! to it (`hearth.panic=halt` has it stand still instead; a test leaves QEMU with the exit code for failure).
+//! `addr2line -e`) and the end of the log to the serial port, tells control through
+//! `agent::report_panic`, and starts the machine anew, so that a node is not lost until somebody
+//! walks up to it (`hearth.panic=halt` has it stand still instead; a test leaves QEMU with the exit
+//! code for failure).
 //!
 //! Neighbours: `arch::trap` calls [`exception`] for a fault in ring 0.
 //!
@@ -27,7 +28,8 @@ const TAIL_MAX: usize = 2048;
 /// Return addresses printed.
 const CALLS_MAX: usize = 32;
 
-/// Time between the report and the reset: a machine that panics as soon as it boots must not keep its boot service busy.
+/// Time between the report and the reset: a machine that panics as soon as it boots must not keep
+/// its boot service busy.
 const RESET_AFTER: Micros = Micros::from_secs(2);
 /// Looks at the clock at most, for a panic before it is set up: a few seconds on any machine.
 const LOOKS_MAX: u32 = 1 << 26;

@@ -332,10 +332,11 @@ impl Endpoint {
         )
     }
 
-    /// Goes on with a job that an earlier run of the control node launched; `ranks` says of each rank of `spec`
-    /// how it stands, `begun` that all were told to start. When a node is heard whose rank is open, it is asked for the job, and `Claimed`
-    /// follows, or `RankLost`. Until then the node counts as having the job, whether it is up or not; whoever
-    /// does not want to wait any longer says so with [`Self::abandon`].
+    /// Goes on with a job that an earlier run of the control node launched; `ranks` says of each
+    /// rank of `spec` how it stands, `begun` that all were told to start. When a node is heard
+    /// whose rank is open, it is asked for the job, and `Claimed` follows, or `RankLost`. Until
+    /// then the node counts as having the job, whether it is up or not; whoever does not want to
+    /// wait any longer says so with [`Self::abandon`].
     ///
     /// # Errors
     /// [`LaunchError`]; `BadSize` also when no rank is open.
@@ -349,8 +350,8 @@ impl Endpoint {
         self.jobs.adopt(spec, begun, ranks, node_limit)
     }
 
-    /// A node with an adopted rank is not waited for any longer; false, and nothing happens, if it has been
-    /// heard. Should it come back with the job, it is told to drop it.
+    /// A node with an adopted rank is not waited for any longer; false, and nothing happens, if it
+    /// has been heard. Should it come back with the job, it is told to drop it.
     pub fn abandon(&mut self, node: NodeId, job: JobId) -> bool {
         self.jobs.abandon(node, job, &mut self.outbox)
     }

@@ -69,8 +69,9 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The control node welcomed this node; comes again for every new session (after the control
-    /// node restarted, or when it had given this node up). A job that the node has goes on meanwhile: what
-    /// it submits waits until the control node claims it, or says with a `Cancel` that it does not know it.
+    /// node restarted, or when it had given this node up). A job that the node has goes on
+    /// meanwhile: what it submits waits until the control node claims it, or says with a `Cancel`
+    /// that it does not know it.
     Joined {
         /// The run of the control node.
         control: ControlEpoch,
@@ -432,8 +433,8 @@ impl Endpoint {
         self.link.heartbeat_deadline()
     }
 
-    /// Sends a heartbeat now that would be due within `slack`: a program that is interrupted anyhow is not interrupted
-    /// again for it.
+    /// Sends a heartbeat now that would be due within `slack`: a program that is interrupted anyhow
+    /// is not interrupted again for it.
     pub fn hasten_heartbeat(&mut self, now: Instant, slack: Micros) {
         self.link.hasten_heartbeat(now, slack);
     }
@@ -466,9 +467,9 @@ impl Endpoint {
         Some(PanicReporter { node, epoch, key })
     }
 
-    /// Answers a `Retain` event, once: so many pages are held of its program, 0 when there is nothing
-    /// of it. Ignored when another job has come meanwhile. Tell of the programs dropped with
-    /// [`Self::unhold`].
+    /// Answers a `Retain` event, once: so many pages are held of its program, 0 when there is
+    /// nothing of it. Ignored when another job has come meanwhile. Tell of the programs dropped
+    /// with [`Self::unhold`].
     pub fn retain_result(&mut self, _now: Instant, job: JobId, pages: u32) {
         self.jobs.retain_result(job, pages);
     }
@@ -528,8 +529,8 @@ impl Endpoint {
         self.pages.in_flight()
     }
 
-    /// From now on no more fragments of pages are asked for at a time than this, but one request at least and what a program
-    /// waits for.
+    /// From now on no more fragments of pages are asked for at a time than this, but one request at
+    /// least and what a program waits for.
     pub fn set_most_page_fragments(&mut self, fragments: u32) {
         self.pages.set_most(fragments);
     }

@@ -1,6 +1,7 @@
-//! Numbers of bytes as people write them: `65536`, `64KB`, `1.5MiB`, `48M`. The command line of `hearth` and the simulator
-//! read them by the same rule, which is that of GNU's tools: `KB` is 1,000 bytes, `K` and `KiB` are 1,024, and so are the
-//! others; case says nothing. Rates of links are numbers of bits a second: `20mbit`.
+//! Numbers of bytes as people write them: `65536`, `64KB`, `1.5MiB`, `48M`. The command line of
+//! `hearth` and the simulator read them by the same rule, which is that of GNU's tools: `KB` is
+//! 1,000 bytes, `K` and `KiB` are 1,024, and so are the others; case says nothing. Rates of links
+//! are numbers of bits a second: `20mbit`.
 //!
 //! Key functions: [`parse`], [`rate`]. Invariant: what is read is a whole number, without rounding.
 

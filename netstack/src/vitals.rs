@@ -57,7 +57,8 @@ pub struct Vitals {
     pub interrupts_idle: InterruptCounts,
     /// Broadcasts.
     pub casts: CastVitals,
-    /// What the node keeps for the overlay: roles, links, messages, values, timers. 0 when the tree is down.
+    /// What the node keeps for the overlay: roles, links, messages, values, timers. 0 when the tree
+    /// is down.
     pub overlay_kept: u32,
     /// Errors of the node's hardware that it has corrected since the kernel's entry.
     pub hardware_errors: u32,

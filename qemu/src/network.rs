@@ -149,8 +149,9 @@ pub(crate) fn apply(layout: &Layout) -> Result<(), Error> {
     }
 }
 
-/// Frames need not pass the packet filter of the machine's kernel on their way through the bridges: nothing is filtered
-/// here, and each frame crosses four bridges. Where it cannot be switched off, or is not there, it only costs time.
+/// Frames need not pass the packet filter of the machine's kernel on their way through the bridges:
+/// nothing is filtered here, and each frame crosses four bridges. Where it cannot be switched off,
+/// or is not there, it only costs time.
 fn bypass_packet_filter() {
     // Each network namespace has files of its own here.
     for name in ["iptables", "ip6tables", "arptables"] {

@@ -1,7 +1,7 @@
 //! What a cluster shall be: nodes, memory, tree of switches, link rate, firmware.
 //!
-//! Key types: [`Spec`], [`Rate`], [`Firmware`]; [`Tree`] has a module of its own. Neighbours: `network` lays out the tree,
-//! `machine` makes QEMU command lines of it.
+//! Key types: [`Spec`], [`Rate`], [`Firmware`]; [`Tree`] has a module of its own. Neighbours:
+//! `network` lays out the tree, `machine` makes QEMU command lines of it.
 //!
 //! Invariant: a [`Spec`] that passed [`Spec::check`] can be laid out without further checks.
 
@@ -130,8 +130,8 @@ pub struct Spec {
     /// Machines' clocks count instructions instead of time (`-icount`): slow, but a count of the
     /// time-stamp counter is then a count of instructions.
     pub instruction_clock: bool,
-    /// What each machine's QEMU writes to its own log, [`crate::Paths::trace_log`]: items of QEMU's `-d`,
-    /// for example `int` for interrupts and exceptions. None writes no such log.
+    /// What each machine's QEMU writes to its own log, [`crate::Paths::trace_log`]: items of QEMU's
+    /// `-d`, for example `int` for interrupts and exceptions. None writes no such log.
     #[serde(default)]
     pub trace: Option<String>,
 }
@@ -201,8 +201,8 @@ impl Spec {
 /// What a cluster may be called, for the errors of those who ask [`is_cluster_name`].
 pub const CLUSTER_NAMES: &str = "1 to 32 letters, digits, `-` and `_`, the first no `-`";
 
-/// Whether a cluster may have this name, which becomes that of a directory: the one rule for the clusters of
-/// `hearth up` and of `hearth serve`.
+/// Whether a cluster may have this name, which becomes that of a directory: the one rule for the
+/// clusters of `hearth up` and of `hearth serve`.
 pub fn is_cluster_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=MAX_NAME_BYTES).contains(&name.len())

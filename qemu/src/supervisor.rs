@@ -42,7 +42,8 @@ const CONTROL_STOP_LIMIT: Duration = Duration::from_secs(5);
 const MAX_CONTROL_RESTARTS: u32 = 3;
 /// Crashes that lie further apart are counted anew.
 const CONTROL_RESTARTS_WITHIN: Duration = Duration::from_secs(60);
-/// A machine that resets itself, because its kernel panicked, is started again so often within this time; then it stays off.
+/// A machine that resets itself, because its kernel panicked, is started again so often within this
+/// time; then it stays off.
 const MAX_MACHINE_RESETS: usize = 3;
 const MACHINE_RESETS_WITHIN: Duration = Duration::from_secs(600);
 /// A client of the supervisor sends its request within this time.

@@ -1,8 +1,8 @@
-/* calls: what the kernel's most used paths cost, in time-stamp counter ticks, which are instructions
- * when QEMU runs with -icount shift=0. Used by `cargo xtask bench call`, on Hearth and on Linux alike.
- *   null_call        getpid, mean of 1,000
- *   anonymous_fault  first touch of an anonymous page, mean of 256
- *   file_fault       first touch of a page of this program's file that is already in memory, mean of
+/* calls: what the kernel's most used paths cost, in time-stamp counter ticks, which are
+ * instructions when QEMU runs with -icount shift=0. Used by `cargo xtask bench call`, on Hearth and
+ * on Linux alike. null_call getpid, mean of 1,000 anonymous_fault first touch of an anonymous page,
+ * mean of 256 file_fault first touch of a page of this program's file that is already in memory,
+ * mean of
  *                    48 (64 pages of read-only data, asked for by madvise(MADV_WILLNEED) before; on
  *                    Linux they are in the page cache since the file was written). The last page is
  *                    touched first, which waits until all have arrived; both kernels map the 16 pages

@@ -1,4 +1,5 @@
-// hello-rust: a static-PIE program (rustc's default for a static target), with heap and a thread-local.
+// hello-rust: a static-PIE program (rustc's default for a static target), with heap and a
+// thread-local.
 use std::cell::Cell;
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-/* ignores-refusals: writes a file and starts a thread, looks at neither's error, and exits with 0. */
+/* ignores-refusals: writes a file and starts a thread, looks at neither's error, and exits with 0.
+ */
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,10 +1,11 @@
-/* musl-bigtext [PERCENT [ROUNDS]]: 16 MiB of machine code, of which it executes PERCENT (default 100), spread
- * evenly, in the order of the addresses, ROUNDS times (default 1).
+/* musl-bigtext [PERCENT [ROUNDS]]: 16 MiB of machine code, of which it executes PERCENT (default
+ * 100), spread evenly, in the order of the addresses, ROUNDS times (default 1).
  *
- * The code is one function a page, made by the assembler. Each is entered at the page's first byte and left at its
- * last, multiplies its argument by 31 and adds a number of its own: the result is right only if every page was
- * executed, once, in order, and with its own contents. What lies between is filled with a different value in each
- * page, so that no two pages are alike. Exit status 0 when the result is right, 1 otherwise. */
+ * The code is one function a page, made by the assembler. Each is entered at the page's first byte
+ * and left at its last, multiplies its argument by 31 and adds a number of its own: the result is
+ * right only if every page was executed, once, in order, and with its own contents. What lies
+ * between is filled with a different value in each page, so that no two pages are alike. Exit
+ * status 0 when the result is right, 1 otherwise. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,7 +36,8 @@ extern const char bigtext[];
 
 typedef unsigned long function(unsigned long);
 
-/* Whether page `index` is one of the `percent` that are executed: evenly spread, the first one always. */
+/* Whether page `index` is one of the `percent` that are executed: evenly spread, the first one
+ * always. */
 static int wanted(long index, long percent)
 {
     return index * percent / 100 != (index - 1) * percent / 100 || index == 0;

@@ -1,17 +1,20 @@
-/* musl-linux-launch LABEL RUNS SERVER PHASE FILE [ARGUMENT...]: what a launch costs on a Linux node. For the Linux
- * peer of `cargo xtask bench launch`; it does not run on a Hearth node, which has neither vfork nor sockets.
+/* musl-linux-launch LABEL RUNS SERVER PHASE FILE [ARGUMENT...]: what a launch costs on a Linux
+ * node. For the Linux peer of `cargo xtask bench launch`; it does not run on a Hearth node, which
+ * has neither vfork nor sockets.
  *
- * Waits until http://SERVER:8117/go-PHASE exists, so that all nodes begin at once; fetches /FILE into /tmp and runs it
- * with the arguments (cold), then runs it RUNS times again (warm). With `-` for SERVER nothing is fetched: /tmp/FILE is
- * there already. Prints one line of KEY=VALUE, medians of the warm runs:
- *   fetch_us, cold_exit_us   from the request to the file's last byte, and to the end of the first run
- *   cold_first_us            from before vfork to the first instruction, of a file that never ran
- *   first_us, exit_us        from before vfork to the program's first instruction, and to its end
- *   first_ticks, exit_ticks  the same in ticks of the time-stamp counter: instructions under QEMU's -icount shift=0
- *   minor_faults             of one run, bytes: fetched, bad: runs with another exit status than 0
+ * Waits until http://SERVER:8117/go-PHASE exists, so that all nodes begin at once; fetches /FILE
+ * into /tmp and runs it with the arguments (cold), then runs it RUNS times again (warm). With `-`
+ * for SERVER nothing is fetched: /tmp/FILE is there already. Prints one line of KEY=VALUE, medians
+ * of the warm runs: fetch_us, cold_exit_us from the request to the file's last byte, and to the end
+ * of the first run cold_first_us from before vfork to the first instruction, of a file that never
+ * ran first_us, exit_us from before vfork to the program's first instruction, and to its end
+ * first_ticks, exit_ticks the same in ticks of the time-stamp counter: instructions under QEMU's
+ * -icount shift=0 minor_faults of one run, bytes: fetched, bad: runs with another exit status than
+ * 0
  *
- * The first instruction is seen by a copy of the program in which the code at the entry point is replaced: it reads
- * the counter, writes it to descriptor 3 and exits. Everything that the launch does before is that of the program. */
+ * The first instruction is seen by a copy of the program in which the code at the entry point is
+ * replaced: it reads the counter, writes it to descriptor 3 and exits. Everything that the launch
+ * does before is that of the program. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <elf.h>
@@ -65,7 +68,8 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* Gets PATH from the server: -1 if it is not there, else the bytes of the body, written to `to` unless that is -1. */
+/* Gets PATH from the server: -1 if it is not there, else the bytes of the body, written to `to`
+ * unless that is -1. */
 static long get(const char *server, const char *path, int to)
 {
     static char buffer[65536];
@@ -182,7 +186,8 @@ int main(int argc, char **argv)
     snprintf(file, sizeof file, "/tmp/%s", name);
     snprintf(probe, sizeof probe, "%s.probe", file);
     argv[5] = file;
-    /* Programs find the pipe at 3 and write what they print to nowhere; ours goes to the console. */
+    /* Programs find the pipe at 3 and write what they print to nowhere; ours goes to the console.
+     */
     int console = fcntl(1, F_DUPFD_CLOEXEC, 10), nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (console < 0 || nowhere < 0 || dup2(nowhere, 1) < 0 || pipe2(ends_of_pipe, O_CLOEXEC) != 0)
         fail("preparing");

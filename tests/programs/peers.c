@@ -1,9 +1,11 @@
 /* peers: prints the connection table of its job, one line a rank, as the node has it:
  *
- *   rank 1 sees rank 0: node 0, 10.117.0.2:7118, mac 52:54:00:12:00:01, window 0, network 0, logical 0, mask 0, port 0
+ *   rank 1 sees rank 0: node 0, 10.117.0.2:7118, mac 52:54:00:12:00:01, window 0, network 0,
+ *   logical 0, mask 0, port 0
  *
- * The table comes after the start: EAGAIN is asked again, for at most 30 seconds. Exit status 0 when each rank of the job has an entry, the
- * rank after the last gives EINVAL, and a bad address EFAULT; a job of one rank has no table (ENODATA). */
+ * The table comes after the start: EAGAIN is asked again, for at most 30 seconds. Exit status 0
+ * when each rank of the job has an entry, the rank after the last gives EINVAL, and a bad address
+ * EFAULT; a job of one rank has no table (ENODATA). */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>

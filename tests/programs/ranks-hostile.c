@@ -1,6 +1,7 @@
-/* ranks-hostile: what a program can do to the node that it should not. Nothing of it may harm the node or hang the other ranks; each part ends
- * with all ranks able to talk. "exit": ends with as many operations outstanding as there may be, for the next job to find nothing of them.
- * Two ranks or more; exit status 0 when every answer is right. */
+/* ranks-hostile: what a program can do to the node that it should not. Nothing of it may harm the
+ * node or hang the other ranks; each part ends with all ranks able to talk. "exit": ends with as
+ * many operations outstanding as there may be, for the next job to find nothing of them. Two ranks
+ * or more; exit status 0 when every answer is right. */
 #include <errno.h>
 #include <hearth.h>
 #include <stdint.h>
@@ -42,7 +43,8 @@ static void go_on(const char *after)
     expect(after, sum, (long)size * (size - 1) / 2);
 }
 
-/* Memory of a long send goes while it is outstanding: both ends are told, and the messages behind it arrive. */
+/* Memory of a long send goes while it is outstanding: both ends are told, and the messages behind
+ * it arrive. */
 static void unmapped_send(void)
 {
     if (rank > 1)
@@ -54,7 +56,8 @@ static void unmapped_send(void)
         expect("post", hearth_isend(memory, LONG, 0, 1, &request), 0);
         munmap(memory + PAGE, LONG - PAGE);
         expect("behind it", hearth_send(&last, 1, 0, 1), 0);
-        /* Nobody takes any of it before: a busy machine may send all of it before this program goes on. */
+        /* Nobody takes any of it before: a busy machine may send all of it before this program goes
+         * on. */
         expect("gone", hearth_send(&gone, 1, 0, 2), 0);
         expect("send of memory that is gone", hearth_wait(&request, &status), HEARTH_EFAULT);
     } else {
@@ -152,7 +155,8 @@ static void thousands(void)
             expect("post", hearth_isend(room[AT_ONCE / 2 + at], 64, next, 100 + (uint32_t)at, &requests[AT_ONCE / 2 + at]), 0);
         expect("all", hearth_waitall(AT_ONCE, requests, NULL), 0);
     }
-    /* A cancelled barrier and a cancelled exchange end with an error at all others, in a context of their own. */
+    /* A cancelled barrier and a cancelled exchange end with an error at all others, in a context of
+     * their own. */
     uint64_t operation[12] = {96 | 4ull << 32, 77ull << 32};
     long barrier = syscall(HEARTH_POST, operation, 96);
     expect("post", barrier > 0, 1);
@@ -202,7 +206,8 @@ static void sizes(void)
     expect("blocks that wrap", hearth_alltoallv(memory, huge, huge, memory, huge, huge), HEARTH_EFAULT);
     expect("offsets that wrap", hearth_alltoallv(memory, counts, huge, memory, counts, zeros), HEARTH_EFAULT);
     expect("all of the address space", hearth_send(memory, 0x7fffffffffff, (rank + 1) % size, 1), HEARTH_EFAULT);
-    /* All blocks at one place, sent from where they are received: anything may be there, but nothing else happens. */
+    /* All blocks at one place, sent from where they are received: anything may be there, but
+     * nothing else happens. */
     expect("one place for all", hearth_alltoallv(memory, counts, zeros, memory, counts, zeros), 0);
     go_on("after sizes");
     /* As many exchanges at once as there may be. */

@@ -1,4 +1,5 @@
-/* ranks-lost MODE RANK: a rank goes away while the others wait for it. Each of them must get HEARTH_ELOST with its name, and says how long it took.
+/* ranks-lost MODE RANK: a rank goes away while the others wait for it. Each of them must get
+ * HEARTH_ELOST with its name, and says how long it took.
  *
  *   exit    the rank ends at once
  *   abort   it ends by a signal

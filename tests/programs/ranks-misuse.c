@@ -1,5 +1,6 @@
-/* ranks-misuse: everything that can be asked wrongly of the calls between ranks. Each mistake must give its error and leave the ranks able to
- * go on. Two ranks or more; exit status 0 when every answer is right. */
+/* ranks-misuse: everything that can be asked wrongly of the calls between ranks. Each mistake must
+ * give its error and leave the ranks able to go on. Two ranks or more; exit status 0 when every
+ * answer is right. */
 #include <errno.h>
 #include <hearth.h>
 #include <stdio.h>
@@ -220,7 +221,8 @@ static void lengths(void)
     go_on("after blocks of another length");
 }
 
-/* More messages that nobody receives than there is room for, and one behind them that somebody waits for. */
+/* More messages that nobody receives than there is room for, and one behind them that somebody
+ * waits for. */
 static void flood(void)
 {
     enum { MANY = 4300 };

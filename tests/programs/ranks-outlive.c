@@ -1,6 +1,8 @@
-/* ranks-outlive TURNS STATUS: a job that must not notice that the control node is started again. In each turn of half a second a rank writes a
- * line, meets the others in a barrier and an exchange, asks where they are, and touches pages of its file that it has not touched before, which
- * come from the control node. Rank 0 reads as many bytes of standard input as there are turns, one a turn, and prints them. The last rank ends with STATUS. */
+/* ranks-outlive TURNS STATUS: a job that must not notice that the control node is started again. In
+ * each turn of half a second a rank writes a line, meets the others in a barrier and an exchange,
+ * asks where they are, and touches pages of its file that it has not touched before, which come
+ * from the control node. Rank 0 reads as many bytes of standard input as there are turns, one a
+ * turn, and prints them. The last rank ends with STATUS. */
 #include <hearth.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* ranks-sends: every rank but 0 sends it a number and ends at once, perhaps before its node knows where
- * rank 0 is. Exit status 0: rank 0 has all of them. */
+/* ranks-sends: every rank but 0 sends it a number and ends at once, perhaps before its node knows
+ * where rank 0 is. Exit status 0: rank 0 has all of them. */
 #include <hearth.h>
 #include <stdio.h>
 

@@ -1,9 +1,9 @@
-/* ranks-time WHAT [BYTES] [REPEATS] [spin]: how long operations between ranks take, one line from rank 0.
+/* ranks-time WHAT [BYTES] [REPEATS] [spin]: how long operations between ranks take, one line from
+ * rank 0.
  *
- *   latency    8 bytes from rank 0 to the last rank and back: half of it
- *   barrier    one barrier
- *   exchange   an all-to-all exchange of blocks of BYTES, which are checked: the slowest rank of each; first a barrier
- *   wait       a barrier that the last rank reaches a second late
+ *   latency 8 bytes from rank 0 to the last rank and back: half of it barrier one barrier exchange
+ *   an all-to-all exchange of blocks of BYTES, which are checked: the slowest rank of each; first a
+ *   barrier wait a barrier that the last rank reaches a second late
  *
  * With "spin" a rank that waits does not halt its processor.
  * Prints "WHAT seconds S1 S2 ...", one figure a repeat. */
@@ -28,8 +28,9 @@ static unsigned long word_of(int from, int to, size_t at, int round)
     return (who + 1) * 0x9e3779b97f4a7c15ul + at * 0xc2b2ae3d27d4eb4ful;
 }
 
-/* Fills a block, or compares it: the place of the first word that is another, or the block's length. A word at a time, and
- * copies of a length that the compiler knows: sixteen machines on two processors spend more on this than on the exchange. */
+/* Fills a block, or compares it: the place of the first word that is another, or the block's
+ * length. A word at a time, and copies of a length that the compiler knows: sixteen machines on two
+ * processors spend more on this than on the exchange. */
 static void fill(unsigned char *block, size_t bytes, int from, int to, int round)
 {
     size_t at = 0;

@@ -1,10 +1,12 @@
-/* ranks-told HOW OPERATION RANK BYTES: a collective operation in which one rank does not do its part. All others must get the error at once, and of that rank,
- * not of one that gave up because of it: so who has the error goes on, and ends only when all must have theirs.
+/* ranks-told HOW OPERATION RANK BYTES: a collective operation in which one rank does not do its
+ * part. All others must get the error at once, and of that rank, not of one that gave up because of
+ * it: so who has the error goes on, and ends only when all must have theirs.
  *
  *   end     the rank ends instead: HEARTH_ELOST
  *   size    the rank has half as many bytes: HEARTH_EPROTO, in that rank too
  *
- * Exit status 0: this rank has the error within 4 seconds and, where it is one of a lost rank, the name. */
+ * Exit status 0: this rank has the error within 4 seconds and, where it is one of a lost rank, the
+ * name. */
 #include <hearth.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* spin SECONDS: computes for that long without a system call, after it has calibrated the time-stamp
- * counter against the clock for a tenth of a second. Used to count the interrupts that a computing
- * program sees, and as something to cancel. */
+/* spin SECONDS: computes for that long without a system call, after it has calibrated the
+ * time-stamp counter against the clock for a tenth of a second. Used to count the interrupts that a
+ * computing program sees, and as something to cancel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* with-c NAME BYTES SEED: the file /with/NAME through the C library and the system calls under it.
  * Its byte at offset i must be (i * 2654435761 + SEED) mod 2^32, shifted right by 13, mod 256.
- * Prints one line and exits with 0 when all is as on Linux with /with mounted read only; else says what
- * differs and exits with 1. musl-with.c is the same with musl. */
+ * Prints one line and exits with 0 when all is as on Linux with /with mounted read only; else says
+ * what differs and exits with 1. musl-with.c is the same with musl. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -128,7 +128,8 @@ impl Browser {
             Some("Runtime.consoleAPICalled") if parameters["type"] == "error" => {
                 self.errors.push(parameters["args"].to_string());
             }
-            // A control node that is down is in the console by itself; the page has to live with it.
+            // A control node that is down is in the console by itself; the page has to live with
+            // it.
             Some("Log.entryAdded")
                 if parameters["entry"]["level"] == "error"
                     && parameters["entry"]["source"] != "network" =>

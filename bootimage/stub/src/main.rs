@@ -1,9 +1,9 @@
 //! The boot stub: what firmware runs. Four entries (16-bit setup, 32-bit, 64-bit, UEFI) gather the
 //! same facts about the machine and hand over to one shim that loads the kernel.
 //!
-//! Order of work: [`asm/setup16.S`, `asm/head.S`] -> [`linux`] or [`uefi`] -> [`shim`] (memory, page
-//! tables, kernel) -> [`jump`] (`asm/jump.S`) -> kernel.
-//! Neighbours: the library of this package (pure parts, tested on the host), `hearth_abi::handoff`.
+//! Order of work: [`asm/setup16.S`, `asm/head.S`] -> [`linux`] or [`uefi`] -> [`shim`] (memory,
+//! page tables, kernel) -> [`jump`] (`asm/jump.S`) -> kernel. Neighbours: the library of this
+//! package (pure parts, tested on the host), `hearth_abi::handoff`.
 //!
 //! Invariant: nothing of the stub stays in use once the kernel runs; whatever stops a boot says so
 //! on COM1 and on the screen or UEFI console and halts.

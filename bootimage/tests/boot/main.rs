@@ -1,9 +1,9 @@
-//! The boot image on real firmware in QEMU: every entry, every way of loading it, damaged images and
-//! machines that are too small.
+//! The boot image on real firmware in QEMU: every entry, every way of loading it, damaged images
+//! and machines that are too small.
 //!
 //! Needs QEMU, OVMF and the bare-metal target (`cargo xtask setup` installs them), so the tests are
-//! ignored by default; `cargo test -p bootimage -- --ignored --test-threads=1` runs them. They end on
-//! events (a line on the serial console), never on a guess of how long a boot takes.
+//! ignored by default; `cargo test -p bootimage -- --ignored --test-threads=1` runs them. They end
+//! on events (a line on the serial console), never on a guess of how long a boot takes.
 
 mod artifacts;
 mod http;

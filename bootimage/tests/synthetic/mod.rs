@@ -35,8 +35,8 @@ fn header(kind: u32, flags: u32, start: u64, file_bytes: u64, memory_bytes: u64)
     }
 }
 
-/// A kernel with text, read-only data, relro, data and `.bss`. Its headers take the first page, file
-/// offsets are addresses.
+/// A kernel with text, read-only data, relro, data and `.bss`. Its headers take the first page,
+/// file offsets are addresses.
 pub fn kernel_elf() -> Vec<u8> {
     let mut file = vec![0; 0x3800];
     put(

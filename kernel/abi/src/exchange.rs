@@ -1,7 +1,8 @@
 //! What programs and the kernel say to each other about data between ranks.
 //!
-//! A program describes an operation ([`Operation`]), hands it over with the call `hearth_post`, and learns
-//! with `hearth_wait` how it ended ([`Status`]). `hearth_self` tells it who it is ([`Identity`]).
+//! A program describes an operation ([`Operation`]), hands it over with the call `hearth_post`, and
+//! learns with `hearth_wait` how it ended ([`Status`]). `hearth_self` tells it who it is
+//! ([`Identity`]).
 //!
 //! [`Operation`], 96 bytes:
 //!
@@ -24,13 +25,15 @@
 //! | 80 | 8 | address of one u64 a rank: where they go, or 0 |
 //! | 88 | 8 | zero |
 //!
-//! [`Status`], 24 bytes: error i32 (0 or a negative number of [`crate::errno`]), rank u32, tag u32, zero u32, bytes u64.
-//! [`Identity`], 24 bytes: rank u32, size u32, job u64, most operations outstanding u32, zero u32.
+//! [`Status`], 24 bytes: error i32 (0 or a negative number of [`crate::errno`]), rank u32, tag u32,
+//! zero u32, bytes u64. [`Identity`], 24 bytes: rank u32, size u32, job u64, most operations
+//! outstanding u32, zero u32.
 //!
-//! Neighbours: the kernel's `process::calls::exchange`, the library in `kernel/user`, `hearth.h`, docs/abi.md.
+//! Neighbours: the kernel's `process::calls::exchange`, the library in `kernel/user`, `hearth.h`,
+//! docs/abi.md.
 //!
-//! Invariant: every field is at a multiple of its size, so that C structures without attributes have these
-//! layouts; all numbers are little-endian.
+//! Invariant: every field is at a multiple of its size, so that C structures without attributes
+//! have these layouts; all numbers are little-endian.
 
 /// Bytes of an operation.
 pub const OPERATION_BYTES: usize = 96;
@@ -50,14 +53,16 @@ pub const FOREVER: u64 = u64::MAX;
 pub const ANY_RANK: u16 = 1;
 /// Flag of a receive: with any tag; the field for the tag is zero.
 pub const ANY_TAG: u16 = 2;
-/// Flag of a send or receive: only brings its memory in, as posting it would, and begins nothing. The number of the request is
-/// then 0.
+/// Flag of a send or receive: only brings its memory in, as posting it would, and begins nothing.
+/// The number of the request is then 0.
 pub const CHECK: u16 = 4;
-/// Flag of an all-to-all: this rank takes no part in it. The exchange counts here as begun and failed, and ranks that need this
-/// one in it are told why. Nothing is posted, and needs no room: the number of the request is then 0.
+/// Flag of an all-to-all: this rank takes no part in it. The exchange counts here as begun and
+/// failed, and ranks that need this one in it are told why. Nothing is posted, and needs no room:
+/// the number of the request is then 0.
 pub const SIT_OUT: u16 = 8;
 
-/// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with one status.
+/// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with
+/// one status.
 pub const WAIT_ANY: u64 = 1;
 /// `hearth_wait`: do not halt the processor meanwhile.
 pub const WAIT_SPIN: u64 = 2;
@@ -70,8 +75,8 @@ pub enum Kind {
     Send = 1,
     /// Receives the bytes of a send of the same context and tag from a rank.
     Receive = 2,
-    /// Sends bytes to each other rank and receives bytes from each: all ranks post it, in the same order
-    /// within a context. The rank's own block is copied.
+    /// Sends bytes to each other rank and receives bytes from each: all ranks post it, in the same
+    /// order within a context. The rank's own block is copied.
     AllToAll = 3,
     /// Finished when all ranks have posted it.
     Barrier = 4,
@@ -172,8 +177,8 @@ impl Operation {
         bytes
     }
 
-    /// Reads the structure; `None` when its length is another or a field that must be zero is not: the
-    /// program was made for another kernel.
+    /// Reads the structure; `None` when its length is another or a field that must be zero is not:
+    /// the program was made for another kernel.
     pub fn from_bytes(bytes: &[u8; OPERATION_BYTES]) -> Option<Self> {
         let word = |at: usize| u64::from_le_bytes(array(&bytes[at..]));
         let mut zeros = bytes[20..24].iter().chain(&bytes[88..]);

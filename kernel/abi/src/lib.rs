@@ -2,7 +2,8 @@
 //!
 //! Neighbours: the boot stub fills in [`handoff`]; the kernel answers system calls with [`errno`].
 //!
-//! Invariant: nothing here has behaviour that depends on the machine; every field has a fixed width.
+//! Invariant: nothing here has behaviour that depends on the machine; every field has a fixed
+//! width.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -200,12 +200,12 @@ pub mod utsname {
     pub const FIELD: usize = 65;
     /// Bytes of all.
     pub const BYTES: usize = 6 * FIELD;
-    /// The Linux whose numbers and structures these are, for C libraries that look: older ones refuse
-    /// to start where it is too old.
+    /// The Linux whose numbers and structures these are, for C libraries that look: older ones
+    /// refuse to start where it is too old.
     const RELEASE: &str = "6.1.0-hearth";
 
-    /// What uname writes on the node called `name`, under this version of Hearth. Texts that are too
-    /// long are cut.
+    /// What uname writes on the node called `name`, under this version of Hearth. Texts that are
+    /// too long are cut.
     pub fn of(name: &str, version: &str) -> [u8; BYTES] {
         let mut all = [0; BYTES];
         let texts = ["Linux", name, RELEASE, version, "x86_64", "(none)"];

@@ -1,8 +1,8 @@
-//! What a node does not do for a program, in words: for the error of a program that made such a call
-//! and then failed.
+//! What a node does not do for a program, in words: for the error of a program that made such a
+//! call and then failed.
 //!
-//! Key function: [`why`]. Neighbours: `process::calls` in the kernel counts these calls by number, the
-//! control node puts the words into the end of the job.
+//! Key function: [`why`]. Neighbours: `process::calls` in the kernel counts these calls by number,
+//! the control node puts the words into the end of the job.
 //!
 //! Invariant: the one place where a lack has words; a call that the kernel learns leaves it.
 
@@ -11,8 +11,8 @@ use crate::sysno::*;
 /// Of a call that has no words of its own.
 pub const OTHER: &str = "a node does not have this call";
 
-/// What a node lacks for a call that it does not carry out; `None` for calls that programs do without:
-/// those that C libraries make at the start and in passing.
+/// What a node lacks for a call that it does not carry out; `None` for calls that programs do
+/// without: those that C libraries make at the start and in passing.
 pub const fn why(call: u64) -> Option<&'static str> {
     Some(match call {
         SET_ROBUST_LIST | RSEQ | PRCTL | MREMAP | MADVISE | MEMBARRIER => return None,

@@ -17,8 +17,8 @@
 //! Numbers are little-endian but for the address. Neighbours: the call `hearth_peer` fills it in
 //! (docs/abi.md).
 //!
-//! Invariant: every field is at a multiple of its size, so that a C structure without attributes has
-//! this layout.
+//! Invariant: every field is at a multiple of its size, so that a C structure without attributes
+//! has this layout.
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 48;

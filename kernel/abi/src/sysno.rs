@@ -1,5 +1,5 @@
-//! System-call numbers of the Linux x86-64 ABI, all that Linux has, and Hearth's own, which begin at
-//! 4096: far above those of Linux.
+//! System-call numbers of the Linux x86-64 ABI, all that Linux has, and Hearth's own, which begin
+//! at 4096: far above those of Linux.
 //!
 //! Which of them a node carries out: `process::calls` in the kernel. [`super::missing`] has
 //! words for those

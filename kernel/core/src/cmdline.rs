@@ -89,7 +89,8 @@ pub struct CommandLine {
     pub log: Level,
     /// `hearth.test=NAME`: run one kernel test and leave QEMU.
     pub test: Option<String>,
-    /// `hearth.scrub=off`: do not scrub frames; for the test that shows scrubbing matters, and in its image only.
+    /// `hearth.scrub=off`: do not scrub frames; for the test that shows scrubbing matters, and in
+    /// its image only.
     pub scrub: bool,
     /// `hearth.panic=reboot|halt`: whether the node boots again after a panic.
     pub reboots: bool,

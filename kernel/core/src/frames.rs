@@ -4,10 +4,10 @@
 //! the kernel sets aside at start (2 bytes per 4,096, zero-filled). Frames are found by a scan
 //! from a hint, lowest address first, so that what a program gets is the same from run to run.
 //!
-//! Frames of a program that stay between two launches are [`State::Retained`]. A launch takes all of
-//! a program's retained frames at once ([`FrameAllocator::rewarm`]): their tags stay as they are and
-//! only the sums move, so that it costs the same however many they are. Such frames count as the
-//! program's own until they are claimed (for being given back, or retained anew).
+//! Frames of a program that stay between two launches are [`State::Retained`]. A launch takes all
+//! of a program's retained frames at once ([`FrameAllocator::rewarm`]): their tags stay as they are
+//! and only the sums move, so that it costs the same however many they are. Such frames count as
+//! the program's own until they are claimed (for being given back, or retained anew).
 //!
 //! Neighbours: `kernel::mm` owns the one instance; [`crate::paging`] takes its tables from it;
 //! [`crate::retention`] decides which frames stay with a program, which is why a frame has an owner
@@ -37,7 +37,8 @@ pub enum State {
     Dirty = 5,
     /// Holds a page of a program's file between launches, or of the running one it was kept for.
     Retained = 6,
-    /// Holds a page of an object of the node's store ([`crate::objects`]); programs at most read it.
+    /// Holds a page of an object of the node's store ([`crate::objects`]); programs at most read
+    /// it.
     Object = 7,
 }
 
@@ -169,8 +170,8 @@ impl FrameAllocator {
         self.alloc_as(mem, in_use_by(owner), owner)
     }
 
-    /// Gives out one zero-filled frame for an object of the node's store. `None` when memory is used
-    /// up (counted).
+    /// Gives out one zero-filled frame for an object of the node's store. `None` when memory is
+    /// used up (counted).
     pub fn alloc_object(&mut self, mem: &mut impl PhysMem) -> Option<PhysAddr> {
         self.alloc_as(mem, State::Object, Owner::KERNEL)
     }
@@ -222,8 +223,8 @@ impl FrameAllocator {
         None
     }
 
-    /// Takes a frame back; it is [`State::Dirty`] until scrubbed. Panics when nobody has it, or when
-    /// it is retained: then it is claimed first, or discarded.
+    /// Takes a frame back; it is [`State::Dirty`] until scrubbed. Panics when nobody has it, or
+    /// when it is retained: then it is claimed first, or discarded.
     pub fn free(&mut self, frame: PhysAddr) {
         let index = self.index(frame);
         let state = self.state_at(index);
@@ -256,8 +257,8 @@ impl FrameAllocator {
         self.counters.rewarmed += count;
     }
 
-    /// Hands a frame of an object's page to the program whose file the object is: nothing in it is a
-    /// secret to its new owner, so it is not scrubbed. Panics when it is no object's.
+    /// Hands a frame of an object's page to the program whose file the object is: nothing in it is
+    /// a secret to its new owner, so it is not scrubbed. Panics when it is no object's.
     pub fn adopt(&mut self, frame: PhysAddr, owner: Owner) {
         let index = self.index(frame);
         let (state, _) = self.state(frame);
@@ -387,7 +388,8 @@ impl FrameAllocator {
         }
     }
 
-    /// [`FrameAllocator::check`] while no program is there: none has a frame, and `retained` are kept.
+    /// [`FrameAllocator::check`] while no program is there: none has a frame, and `retained` are
+    /// kept.
     pub fn check_idle(&self, retained: u64) -> Result<(), &'static str> {
         match (self.usage.user, self.lent, self.usage.retained == retained) {
             (0, 0, true) => self.check(),

@@ -1,10 +1,11 @@
-//! The page-hash list of a program file: one hash for each page of it, so that a page kept in memory
-//! can be checked by itself before it is trusted again.
+//! The page-hash list of a program file: one hash for each page of it, so that a page kept in
+//! memory can be checked by itself before it is trusted again.
 //!
-//! BLAKE3 is a tree over chunks of 1 KiB; a page that starts at a multiple of 4 KiB is a whole subtree
-//! of it, and the list holds the chaining values of these subtrees. Merging them gives the hash of
-//! the file, which is the program's identity: the list proves itself, whoever sent it. A file of at
-//! most one page has no inner node, so its one entry is the hash of the file; an empty file has none.
+//! BLAKE3 is a tree over chunks of 1 KiB; a page that starts at a multiple of 4 KiB is a whole
+//! subtree of it, and the list holds the chaining values of these subtrees. Merging them gives the
+//! hash of the file, which is the program's identity: the list proves itself, whoever sent it. A
+//! file of at most one page has no inner node, so its one entry is the hash of the file; an empty
+//! file has none.
 //!
 //! Neighbours: control makes the list ([`page_hash`], [`Builder`]) and serves it; `kernel::process`
 //! proves it and keeps it with a [`crate::retention::Retained`].
@@ -45,8 +46,8 @@ pub fn page_hash(index: u64, page: &[u8], file_bytes: u64) -> Hash {
     subtree(offset, page, file_bytes <= PAGE_BYTES as u64)
 }
 
-/// The chaining value of a subtree of whole chunks that begins at byte `first`; with `root`, the hash
-/// of the whole input. For blocks of a broadcast, which are larger than a page.
+/// The chaining value of a subtree of whole chunks that begins at byte `first`; with `root`, the
+/// hash of the whole input. For blocks of a broadcast, which are larger than a page.
 pub fn subtree(first: u64, bytes: &[u8], root: bool) -> Hash {
     blake3::subtree(bytes, first / CHUNK_BYTES as u64, place(root))
 }
@@ -79,8 +80,8 @@ fn root(hashes: &[Hash], file_bytes: u64) -> Hash {
     }
 }
 
-/// The value of the node over these pages. Its depth is at most that of the file, 52 for the largest
-/// there is.
+/// The value of the node over these pages. Its depth is at most that of the file, 52 for the
+/// largest there is.
 fn merge(hashes: &[Hash], bytes: u64, place: Place) -> Hash {
     if let [only] = hashes {
         return *only;

@@ -1,13 +1,14 @@
 //! Random numbers of the kernel: a keyed generator and what is fed to it.
 //!
-//! Key type: [`Generator`], ChaCha20 under a key of 256 bits. Feeding makes a new key of the old generator's output and of
-//! what is fed, by BLAKE3: whoever lacks one of the two knows nothing of what comes. So it does no harm to feed what others may
-//! know, and one good source is enough.
+//! Key type: [`Generator`], ChaCha20 under a key of 256 bits. Feeding makes a new key of the old
+//! generator's output and of what is fed, by BLAKE3: whoever lacks one of the two knows nothing of
+//! what comes. So it does no harm to feed what others may know, and one good source is enough.
 //!
-//! Neighbours: `kernel::arch::entropy` feeds it: the processor's random numbers, the jitter of the counter, and the node's
-//! keys from the control node.
+//! Neighbours: `kernel::arch::entropy` feeds it: the processor's random numbers, the jitter of the
+//! counter, and the node's keys from the control node.
 //!
-//! Invariant: what was given out, and the key that it came from, cannot be found in the generator after the next feeding.
+//! Invariant: what was given out, and the key that it came from, cannot be found in the generator
+//! after the next feeding.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -20,7 +21,8 @@ const KEY_BYTES: usize = 32;
 pub const FEED_BYTES: usize = blake3::CHUNK_BYTES - LABEL.len() - KEY_BYTES;
 /// Tells this use of BLAKE3 from all others.
 const LABEL: &[u8; 32] = b"hearth kernel random generator 1";
-/// Bytes given out after which the generator wants to be fed, so that what is known of it once does not last.
+/// Bytes given out after which the generator wants to be fed, so that what is known of it once does
+/// not last.
 const WANTS_AFTER_BYTES: u64 = 1 << 20;
 
 /// Makes random numbers of what it was fed.

@@ -1,6 +1,7 @@
 //! Files in the node's memory between the protocol and the store that holds them.
 //!
-//! Neighbours: `kernel_core::objects` keeps them, `agent::cast` brings them, `agent::node` brings DROP.
+//! Neighbours: `kernel_core::objects` keeps them, `agent::cast` brings them, `agent::node` brings
+//! DROP.
 //!
 //! Invariant: a file goes by DROP or with the node, never because memory is short.
 

@@ -21,8 +21,8 @@ use crate::process::{self, Launch};
 use crate::time;
 
 /// Loads, runs and reports a program. Nothing is logged before the first instruction of one that
-/// starts at once: the serial port would take longer than the launch. Its frame is one of its own, so
-/// that the caller can clear it.
+/// starts at once: the serial port would take longer than the launch. Its frame is one of its own,
+/// so that the caller can clear it.
 #[inline(never)]
 pub fn serve(node: &mut Node, launch: &Launch) {
     let spec = &launch.spec;

@@ -68,8 +68,8 @@ pub fn run(boot: &'static BootFacts) -> ! {
     arch::halt();
 }
 
-/// Runs the next job, or waits until `until` for news. What an earlier job left on the stack is cleared
-/// from here, since the frames of all functions that served it lie below this one's.
+/// Runs the next job, or waits until `until` for news. What an earlier job left on the stack is
+/// cleared from here, since the frames of all functions that served it lie below this one's.
 #[inline(never)]
 pub fn dispatch(node: &mut node::Node, until: Instant) {
     match node.next_launch() {

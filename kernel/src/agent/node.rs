@@ -1,8 +1,8 @@
 //! The node's end of the protocol on the node's network.
 //!
 //! Key type: [`Node`], which moves datagrams between `net::Stack` and `netstack::node::Endpoint`,
-//! sorts events, and is the [`NodeServices`](super::services::NodeServices) of the job. Neighbours: `agent::job` drives a job with
-//! it, `agent::last_words` is told how to reach control.
+//! sorts events, and is the [`NodeServices`](super::services::NodeServices) of the job. Neighbours:
+//! `agent::job` drives a job with it, `agent::last_words` is told how to reach control.
 //!
 //! Invariant: completions are kept for the current job only; what arrives for a job that has
 //! ended is dropped, so a new job never sees another's data.
@@ -43,7 +43,8 @@ use crate::process::{self, Launch};
 use crate::time::Moment;
 use crate::{arch, mm, net, time};
 
-/// Datagrams that wait when the next job begins have left within this time, unless the link is down.
+/// Datagrams that wait when the next job begins have left within this time, unless the link is
+/// down.
 const SENT_WITHIN: Micros = Micros::from_millis(10);
 /// A computing program is interrupted for the node's own sake at most this often.
 pub const TICK: Micros = Micros::from_secs(1);
@@ -51,9 +52,9 @@ pub const TICK: Micros = Micros::from_secs(1);
 const FIRST_SILENCE: Micros = Micros::from_secs(3);
 /// A heartbeat that is due so soon goes with the interrupt of a tick of the overlay.
 const TICK_SLACK: Micros = Micros::from_millis(100);
-/// Rounds of one [`Node::pump`], each takes a burst of frames. Eight bursts of 32 are a full receive
-/// ring; what arrives beyond is left for the next call, so that a flood cannot keep a node from
-/// its program.
+/// Rounds of one [`Node::pump`], each takes a burst of frames. Eight bursts of 32 are a full
+/// receive ring; what arrives beyond is left for the next call, so that a flood cannot keep a node
+/// from its program.
 const PUMP_ROUNDS: usize = 8;
 
 /// Stack and endpoint of this node.
@@ -147,7 +148,8 @@ impl Node {
         self.left
     }
 
-    /// Opens the mailbox of `job`, which runs `program` as `rank`; events for it are kept from now on.
+    /// Opens the mailbox of `job`, which runs `program` as `rank`; events for it are kept from now
+    /// on.
     pub fn open_job(&mut self, job: JobId, program: ProgramId, rank: Rank) {
         assert!(self.mailbox.is_none(), "one job at a time");
         self.mailbox = Some(Mailbox::new(job, program));
@@ -172,9 +174,9 @@ impl Node {
         self.remains.is_some_and(is_taken) && self.stack.can_scrub()
     }
 
-    /// Clears what the last job left outside of its frames and the heap: in the queues of its datagrams and on the
-    /// kernel's stack, below the caller's frame. Its last output goes first, when the control node has taken it or
-    /// `at_once`.
+    /// Clears what the last job left outside of its frames and the heap: in the queues of its
+    /// datagrams and on the kernel's stack, below the caller's frame. Its last output goes first,
+    /// when the control node has taken it or `at_once`.
     #[inline(never)]
     pub fn scrub_remains(&mut self, at_once: bool) {
         if self.remains.is_none() || !(at_once || self.remains_are_due()) {

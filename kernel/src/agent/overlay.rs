@@ -1,14 +1,15 @@
 //! This node's part in the monitoring overlay (ADR 26, ADR 30).
 //!
-//! Key type: [`Overlay`], the protocol's roles for this node with what they need of it: the card, the clock, the counters.
-//! It stands beside [`super::cast::Casts`] and [`super::exchange::Exchange`], as independent of the protocol with the
-//! control node as these.
+//! Key type: [`Overlay`], the protocol's roles for this node with what they need of it: the card,
+//! the clock, the counters. It stands beside [`super::cast::Casts`] and
+//! [`super::exchange::Exchange`], as independent of the protocol with the control node as these.
 //!
-//! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::overlay` decides, [`crate::monitor`] has
-//! the values.
+//! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::overlay` decides,
+//! [`crate::monitor`] has the values.
 //!
-//! Invariant: a program that computes is interrupted for a tick of a stream and for nothing else of the overlay, and for
-//! ticks a second or more apart not at all: these come with the heartbeat's interrupt.
+//! Invariant: a program that computes is interrupted for a tick of a stream and for nothing else of
+//! the overlay, and for ticks a second or more apart not at all: these come with the heartbeat's
+//! interrupt.
 
 use core::net::SocketAddrV4;
 
@@ -70,7 +71,8 @@ pub struct Figures {
 #[derive(Default)]
 pub struct Overlay {
     node: Option<overlay::Node>,
-    /// What was moved and dropped in earlier runs of the control node: no count goes back while the node is up.
+    /// What was moved and dropped in earlier runs of the control node: no count goes back while the
+    /// node is up.
     earlier: Figures,
     key: Option<Key>,
     /// The control node, whose hardware address the stack knows.
@@ -85,8 +87,8 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// The node has joined a run of the control node. Roles of an earlier run are over; a program that goes on keeps what it
-    /// has set.
+    /// The node has joined a run of the control node. Roles of an earlier run are over; a program
+    /// that goes on keeps what it has set.
     pub fn join(&mut self, identity: &Identity, now: Instant) {
         let same = self.key == Some(identity.key) && self.control == Some(identity.control);
         if let Some(node) = self.node.as_mut().filter(|_| same) {
@@ -130,7 +132,8 @@ impl Overlay {
     /// The node has this job now, or none. What is told of it goes with the next turn.
     pub fn set_job(&mut self, id: Option<(JobId, Rank)>) {
         self.job = Job { id, quiet: false };
-        // Before the program runs, which may set some at once; unless those of the one before are still to be told.
+        // Before the program runs, which may set some at once; unless those of the one before are
+        // still to be told.
         if self.told.id.is_none() {
             count_for(&mut self.counted, id);
         }
@@ -260,7 +263,8 @@ impl Overlay {
         self.node.as_ref()?.slow_tick(after, least)
     }
 
-    /// While a program computes: when it must be interrupted for a tick of a stream with a shorter period.
+    /// While a program computes: when it must be interrupted for a tick of a stream with a shorter
+    /// period.
     pub fn fast_tick(&self, after: Instant, below: Micros) -> Option<Instant> {
         self.node.as_ref()?.fast_tick(after, below)
     }
@@ -280,8 +284,9 @@ fn room_for_cps() -> u8 {
     (mm::heap_room_bytes() / 2 / HEAP_FOR_CP).min(MAX_CPS.into()) as u8
 }
 
-/// What the node says of itself when it joins: one core, which is all that it uses, its free memory, no load. Its card does not
-/// say how fast its link is: 0. Control judges by the heartbeats, which are newer, and by the links' rate of its configuration.
+/// What the node says of itself when it joins: one core, which is all that it uses, its free
+/// memory, no load. Its card does not say how fast its link is: 0. Control judges by the
+/// heartbeats, which are newer, and by the links' rate of its configuration.
 fn hello() -> Hello {
     let memory = mm::stats().free_bytes as i64;
     let gigabytes = Fixed((i128::from(memory) * i128::from(Fixed::ONE.0) / i128::from(GIB)) as i64);

@@ -72,8 +72,8 @@ pub trait NodeServices {
     /// in `agent::node::TICK`. The caller takes the earlier of this and the job's own limits.
     fn tick(&self) -> Instant;
 
-    /// When a computing program must be interrupted next for monitoring that somebody asked for, more often than
-    /// once in `agent::node::TICK`.
+    /// When a computing program must be interrupted next for monitoring that somebody asked for,
+    /// more often than once in `agent::node::TICK`.
     fn monitor_deadline(&self) -> Option<Instant>;
 
     /// The job wants nothing to be measured of its node until its end.
@@ -107,8 +107,8 @@ pub trait NodeServices {
     /// The objects in the node's memory: files and images that were cast.
     fn objects(&mut self) -> &mut Objects;
 
-    /// Gives memory that is only kept for later to who needs it now: while little is left, images that
-    /// nobody uses go, then warm programs, then images that are arriving.
+    /// Gives memory that is only kept for later to who needs it now: while little is left, images
+    /// that nobody uses go, then warm programs, then images that are arriving.
     fn keep_room(&mut self);
 
     /// Says which program runs, so that others can be given its pages; `None` before they go.
@@ -129,8 +129,9 @@ pub trait NodeServices {
     /// The data that the ranks of the job exchange.
     fn exchange(&mut self) -> &mut Exchange;
 
-    /// While a broadcast is unfinished in which the node has a part, or an operation between ranks: when it must be
-    /// looked after next. The card may interrupt a computing program until this is `None`.
+    /// While a broadcast is unfinished in which the node has a part, or an operation between ranks:
+    /// when it must be looked after next. The card may interrupt a computing program until this is
+    /// `None`.
     fn peers_deadline(&self) -> Option<Instant>;
 
     /// Lets the card interrupt, or not; returns whether a frame waits for which none comes.

@@ -77,8 +77,8 @@ pub enum Images {
     AllBut(Option<ProgramId>),
 }
 
-/// Tells control what has changed, drops first: a program that was dropped made room for one that is
-/// held now, and control takes no more than a table full of them.
+/// Tells control what has changed, drops first: a program that was dropped made room for one that
+/// is held now, and control takes no more than a table full of them.
 pub fn tell(table: &mut WarmTable, endpoint: &mut Endpoint, now: Instant) {
     let mut changes: Vec<Change> = core::iter::from_fn(|| table.next_change()).collect();
     changes.sort_by_key(|change| matches!(change, Change::Holds(_)));

@@ -1,8 +1,8 @@
 //! Cards with rings of descriptors, as Intel's and Realtek's are.
 //!
 //! Key types: [`Rings`], the memory of a card, which becomes a card; [`StartError`]. What the
-//! descriptors say is `kernel_core::nic::ring`'s. Neighbours: `intel`, `realtek`, [`super::ring_card`],
-//! [`super::dma`].
+//! descriptors say is `kernel_core::nic::ring`'s. Neighbours: `intel`, `realtek`,
+//! [`super::ring_card`], [`super::dma`].
 //!
 //! Invariant: ring and buffers of one half have the same numbers.
 

@@ -1,5 +1,5 @@
-//! Programs whose image a broadcast brings: nothing is asked for that comes by itself, nothing waits
-//! for ever, nothing is in memory twice, and memory goes to who needs it.
+//! Programs whose image a broadcast brings: nothing is asked for that comes by itself, nothing
+//! waits for ever, nothing is in memory twice, and memory goes to who needs it.
 
 use alloc::format;
 use alloc::string::String;
@@ -202,8 +202,8 @@ pub fn pressure() -> Outcome {
     Ok(())
 }
 
-/// While a broadcast is unfinished a computing program is interrupted for it, by a class of its own;
-/// afterwards it is not.
+/// While a broadcast is unfinished a computing program is interrupted for it, by a class of its
+/// own; afterwards it is not.
 pub fn interrupts() -> Outcome {
     const POLLS: u32 = 20;
     let mut control = FakeControl::new(file(test_programs::spin()));

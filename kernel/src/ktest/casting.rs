@@ -1,5 +1,5 @@
-//! Broadcasts from the wire to the store and back: the engine's source and another member on the far
-//! end of a card's wire, this node's [`Casts`] on the near one. In virtual time.
+//! Broadcasts from the wire to the store and back: the engine's source and another member on the
+//! far end of a card's wire, this node's [`Casts`] on the near one. In virtual time.
 
 use alloc::format;
 use alloc::string::String;
@@ -341,8 +341,8 @@ fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + at / 4096) as u8).collect()
 }
 
-/// An image arrives whole and is checked; nothing is under way when all have it, and its pages can be
-/// had. What is cast as a connection table is its job's, and goes with it.
+/// An image arrives whole and is checked; nothing is under way when all have it, and its pages can
+/// be had. What is cast as a connection table is its job's, and goes with it.
 pub fn receive() -> Outcome {
     let bytes = content(300_001);
     for purpose in [Purpose::Program, Purpose::Table { job: JOB }] {
@@ -432,8 +432,8 @@ pub fn replaced() -> Outcome {
     bench.check_frames()
 }
 
-/// A warm node takes part as a holder: it receives nothing and gives its program's pages to another,
-/// so that the control node sends less.
+/// A warm node takes part as a holder: it receives nothing and gives its program's pages to
+/// another, so that the control node sends less.
 pub fn warm_node_serves() -> Outcome {
     let mut control = FakeControl::warming(large_file(TOUCHED_PAGES, 1));
     run(&mut control)?;

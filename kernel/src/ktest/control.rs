@@ -115,8 +115,8 @@ pub struct FakeControl {
     pub broken_from: u64,
     /// Cancel with SIGTERM when the program has been interrupted so often.
     pub cancel_after_polls: Option<u32>,
-    /// How many system calls the program had made at each wait that was one: the last of them has blocked. The first
-    /// [`BLOCKED_MAX`].
+    /// How many system calls the program had made at each wait that was one: the last of them has
+    /// blocked. The first [`BLOCKED_MAX`].
     pub blocked: Vec<u64>,
     /// Calls of `poll` so far.
     pub polls: u32,

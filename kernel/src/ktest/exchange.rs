@@ -1,6 +1,7 @@
 //! Operations between ranks, from the program's call to its pages and back.
 //!
-//! The program is rank 0; the others are [`FakeRanks`]. Programs are tables of calls with their answers, as in [`super::files`].
+//! The program is rank 0; the others are [`FakeRanks`]. Programs are tables of calls with their
+//! answers, as in [`super::files`].
 
 use alloc::format;
 use alloc::vec;
@@ -271,7 +272,8 @@ pub fn idle() -> Outcome {
     Ok(())
 }
 
-/// Memory of an outstanding operation that is unmapped ends the operation, at both ends, and nothing else.
+/// Memory of an outstanding operation that is unmapped ends the operation, at both ends, and
+/// nothing else.
 pub fn unmapped() -> Outcome {
     const PAGES: u64 = 20;
     let mut script = Script::new();
@@ -299,7 +301,8 @@ pub fn unmapped() -> Outcome {
     Ok(())
 }
 
-/// A program ends with an operation outstanding: its memory is not touched any more, and the other end is told.
+/// A program ends with an operation outstanding: its memory is not touched any more, and the other
+/// end is told.
 pub fn ended() -> Outcome {
     let mut script = Script::new();
     post(&mut script, &receive(BUFFER, 60_000), 1);
@@ -321,7 +324,8 @@ pub fn ended() -> Outcome {
     Ok(())
 }
 
-/// A connection table that does not come: what was posted ends with an error, and nothing more is taken.
+/// A connection table that does not come: what was posted ends with an error, and nothing more is
+/// taken.
 pub fn no_table() -> Outcome {
     let mut script = Script::new();
     post(&mut script, &receive(BUFFER, 100), 1);
@@ -415,8 +419,8 @@ pub fn from_any() -> Outcome {
     Ok(())
 }
 
-/// A node that joins another run of the control node between the launch and the end of loading speaks to the other ranks
-/// under the key of the run that launched them all.
+/// A node that joins another run of the control node between the launch and the end of loading
+/// speaks to the other ranks under the key of the run that launched them all.
 pub fn joined_while_loading() -> Outcome {
     let mut script = Script::new();
     post(&mut script, &receive(BUFFER, 100), 1);
@@ -462,8 +466,8 @@ fn leave_reserve() -> Vec<Vec<u8>> {
     pieces
 }
 
-/// With the heap short of room a program's operations are refused, and datagrams of other ranks count as lost: what they
-/// bring comes later.
+/// With the heap short of room a program's operations are refused, and datagrams of other ranks
+/// count as lost: what they bring comes later.
 pub fn short_of_room() -> Outcome {
     let sitting_out = Operation {
         kind: Kind::AllToAll as u16,
@@ -511,8 +515,8 @@ pub fn short_of_room() -> Outcome {
     Ok(())
 }
 
-/// Exchanges of many ranks with lists take no more of the heap than there is: the one too many is refused, and afterwards all
-/// of it is there again.
+/// Exchanges of many ranks with lists take no more of the heap than there is: the one too many is
+/// refused, and afterwards all of it is there again.
 pub fn many_lists() -> Outcome {
     const SIZE: u32 = 16_384;
     const LIST: u64 = SIZE as u64 * 8;
@@ -577,7 +581,8 @@ pub fn many_lists() -> Outcome {
     Ok(())
 }
 
-/// Random operations and waits end at worst the program, whatever comes from the other rank meanwhile.
+/// Random operations and waits end at worst the program, whatever comes from the other rank
+/// meanwhile.
 pub fn hostile() -> Outcome {
     const ROUNDS: u32 = 60;
     const CALLS: [u64; 4] = [

@@ -1,6 +1,8 @@
-//! The other ranks of a job, in this kernel's own memory: the same engine, whose datagrams go from one to the other without a wire.
+//! The other ranks of a job, in this kernel's own memory: the same engine, whose datagrams go from
+//! one to the other without a wire.
 //!
-//! Key type: [`FakeRanks`]. Neighbour: `FakeControl`, which moves datagrams when the program polls or waits.
+//! Key type: [`FakeRanks`]. Neighbour: `FakeControl`, which moves datagrams when the program polls
+//! or waits.
 
 use alloc::vec;
 use alloc::vec::Vec;

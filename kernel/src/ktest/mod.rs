@@ -45,12 +45,13 @@ struct Test {
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `machine=MACHINE` for
     /// another machine, `device=DEVICE` for each device beside a card, `console=COM2` for firmware
-    /// whose console is the second serial port, `nic=DEVICE` for a card on QEMU's user network (there
-    /// is none otherwise), `dead=DEVICE` for a card before it that is connected to nothing,
+    /// whose console is the second serial port, `nic=DEVICE` for a card on QEMU's user network
+    /// (there is none otherwise), `dead=DEVICE` for a card before it that is connected to nothing,
     /// `peer=DEVICE` for one that is connected to the card alone, `clock=instructions` for a clock
-    /// that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT` for one
-    /// that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that it reads, `expects=TEXT`, always last, for a
-    /// test that ends in a report holding the text, and the status for failure.
+    /// that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT`
+    /// for one that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that
+    /// it reads, `expects=TEXT`, always last, for a test that ends in a report holding the text,
+    /// and the status for failure.
     demands: &'static str,
 }
 
@@ -332,7 +333,8 @@ fn parse_range(text: &str) -> Option<(u64, u64)> {
     }
 }
 
-/// The seeds that a test is to run, from the first to below the second, where some were named: `hearth.test=NAME:FROM-TO`.
+/// The seeds that a test is to run, from the first to below the second, where some were named:
+/// `hearth.test=NAME:FROM-TO`.
 fn range() -> Option<(u64, u64)> {
     RANGE.get().copied().flatten()
 }

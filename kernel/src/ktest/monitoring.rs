@@ -1,9 +1,12 @@
-//! What the monitoring overlay costs a node: instructions and memory of a communication process, and the bound of the latter.
+//! What the monitoring overlay costs a node: instructions and memory of a communication process,
+//! and the bound of the latter.
 //!
-//! Key type: [`Net`], a front end and back ends of other nodes in virtual time, around the node's own stack and roles. Only what
-//! the node itself does is counted: frames in and out through `net::Stack`, its roles, its collector.
+//! Key type: [`Net`], a front end and back ends of other nodes in virtual time, around the node's
+//! own stack and roles. Only what the node itself does is counted: frames in and out through
+//! `net::Stack`, its roles, its collector.
 //!
-//! Invariant: the time-stamp counter counts instructions where the machine was started so (`clock=instructions`).
+//! Invariant: the time-stamp counter counts instructions where the machine was started so
+//! (`clock=instructions`).
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -362,7 +365,8 @@ fn check_covered(net: &Net, covered: u32) -> Outcome {
     Ok(())
 }
 
-/// A communication process with 32 children and its own back end: at most a thousandth of a core, and one mebibyte.
+/// A communication process with 32 children and its own back end: at most a thousandth of a core,
+/// and one mebibyte.
 pub fn cost() -> Outcome {
     let (back_end, _) = measured(&flat(), CHILDREN + 1)?;
     let (counts, held) = measured(&under(0), CHILDREN + 1)?;
@@ -379,8 +383,9 @@ pub fn cost() -> Outcome {
     Ok(())
 }
 
-/// What a program has counted is not the next one's, also where the node hears of the end of one job and the begin of the
-/// next in one turn; it stays when control is started again while the program runs.
+/// What a program has counted is not the next one's, also where the node hears of the end of one
+/// job and the begin of the next in one turn; it stays when control is started again while the
+/// program runs.
 pub fn counters_of_jobs() -> Outcome {
     let mut net = Net::new(0);
     let first = MetricId(MetricId::FIRST_PROGRAM);
@@ -420,7 +425,8 @@ pub fn counters_of_jobs() -> Outcome {
     Ok(())
 }
 
-/// Whatever its children send, a communication process holds no more than it may; what found no room is counted.
+/// Whatever its children send, a communication process holds no more than it may; what found no
+/// room is counted.
 fn flooded() -> Result<u64, alloc::string::String> {
     let mut net = Net::new(0);
     net.build(&under(0))?;

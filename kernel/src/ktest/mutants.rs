@@ -1,8 +1,9 @@
-//! Programs of compilers with damage in their files: whatever becomes of them, the node survives, accounts for every frame
-//! and runs the next program.
+//! Programs of compilers with damage in their files: whatever becomes of them, the node survives,
+//! accounts for every frame and runs the next program.
 //!
-//! The control node looks at a file's headers before it gives it to nodes; the one here does not. A *seed* is [`MUTANTS`]
-//! mutants of the files that the runner hands over: `hearth.test=mutants:SEED` runs one seed, `mutants:FROM-TO` several.
+//! The control node looks at a file's headers before it gives it to nodes; the one here does not. A
+//! *seed* is [`MUTANTS`] mutants of the files that the runner hands over:
+//! `hearth.test=mutants:SEED` runs one seed, `mutants:FROM-TO` several.
 //!
 //! Neighbours: `kernel_core::loader` has the same for its parser alone, on the host.
 //!
@@ -26,10 +27,11 @@ use crate::process::{self, Hardware};
 const MUTANTS: u64 = 100;
 /// Seeds of a run that names none.
 const SEEDS: (u64, u64) = (0, 1);
-/// Of these so many must start in the mean, or the mutations are too coarse to test more than the parser.
+/// Of these so many must start in the mean, or the mutations are too coarse to test more than the
+/// parser.
 const LEAST_STARTED: u64 = 30;
-/// The files, as the runner calls them: a static program of musl's and one of glibc's, one that is position-independent, and
-/// one without a C library.
+/// The files, as the runner calls them: a static program of musl's and one of glibc's, one that is
+/// position-independent, and one without a C library.
 const FILES: [&str; 4] = ["musl-hello", "hello-c", "pie-hello", "bare-frames"];
 /// Bytes in which a file has its headers.
 const HEADERS: u64 = 0x400;

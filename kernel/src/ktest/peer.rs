@@ -159,8 +159,8 @@ pub fn hostile() -> Outcome {
     Ok(())
 }
 
-/// A datagram leaves in one frame to the hardware address given, without ARP; with a full ring it is
-/// not taken.
+/// A datagram leaves in one frame to the hardware address given, without ARP; with a full ring it
+/// is not taken.
 pub fn leave() -> Outcome {
     const MAC: [u8; 6] = [2, 4, 6, 8, 10, 12];
     let mut bench = Bench::new();

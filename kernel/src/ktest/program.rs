@@ -1,8 +1,8 @@
 //! Whole programs, from the bytes of an ELF file to the exit report, against a control node made
 //! of an array.
 //!
-//! The programs are those of `arch::test_programs`, wrapped into an ELF file: a page of code, a page
-//! of data, and [`BSS_PAGES`] pages behind it.
+//! The programs are those of `arch::test_programs`, wrapped into an ELF file: a page of code, a
+//! page of data, and [`BSS_PAGES`] pages behind it.
 
 use alloc::format;
 use alloc::string::String;
@@ -231,8 +231,9 @@ pub fn long_calls() -> Outcome {
     Ok(())
 }
 
-/// A program that returns to itself by IRETQ goes on there; where the emulator takes its stack for the kernel's under SMAP
-/// (docs/abi.md), it stands still until its time is over, and nothing else happens.
+/// A program that returns to itself by IRETQ goes on there; where the emulator takes its stack for
+/// the kernel's under SMAP (docs/abi.md), it stands still until its time is over, and nothing else
+/// happens.
 pub fn iretq() -> Outcome {
     let mut control = FakeControl::new(file(test_programs::return_by_iretq()));
     control.time_limit_us = 200_000;
@@ -244,12 +245,14 @@ pub fn iretq() -> Outcome {
     expect(&exit.report, ExitStatus::Exited(42))
 }
 
-/// However many pages a program gives back at once, the node looks at the network after so many, also at its end.
+/// However many pages a program gives back at once, the node looks at the network after so many,
+/// also at its end.
 pub fn many_pages() -> Outcome {
     const AT: u64 = 0x1000_0000;
     const BYTES: u64 = 8 << 20;
     const FIXED_PRIVATE_ANONYMOUS: u64 = 0x32;
-    // The pages of a step with the tables that go with them, and what a look at the network may free itself.
+    // The pages of a step with the tables that go with them, and what a look at the network may
+    // free itself.
     const MOST: u64 = STEP_PAGES + 16;
     let mut script = Script::new();
     let map = [AT, BYTES, 3, FIXED_PRIVATE_ANONYMOUS, u64::MAX, 0];

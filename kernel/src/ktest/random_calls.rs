@@ -1,10 +1,13 @@
-//! Programs of random system calls: whatever they do to their memory, to the files that they were given, in contexts and to
-//! other ranks, the node survives them, accounts for every frame and runs the next program.
+//! Programs of random system calls: whatever they do to their memory, to the files that they were
+//! given, in contexts and to other ranks, the node survives them, accounts for every frame and runs
+//! the next program.
 //!
-//! A *seed* is so many programs of [`TABLE_CALLS`] calls each as make [`CALLS_A_SEED`], all from one generator, so that one that
-//! was found goes wrong again: `hearth.test=random-calls:SEED` runs one seed, `random-calls:FROM-TO` several.
+//! A *seed* is so many programs of [`TABLE_CALLS`] calls each as make [`CALLS_A_SEED`], all from
+//! one generator, so that one that was found goes wrong again: `hearth.test=random-calls:SEED` runs
+//! one seed, `random-calls:FROM-TO` several.
 //!
-//! Neighbours: `program` and `exchange` have hostile programs of their own, each for its part alone; here the parts meet.
+//! Neighbours: `program` and `exchange` have hostile programs of their own, each for its part
+//! alone; here the parts meet.
 //!
 //! Invariant: what a program does depends on its seed and nothing else.
 
@@ -226,7 +229,8 @@ impl Generator {
         }
     }
 
-    /// The start of a page that calls meet again and again; now and then one that the program needs.
+    /// The start of a page that calls meet again and again; now and then one that the program
+    /// needs.
     fn page(&mut self) -> u64 {
         let data = DATA + TABLE_PAGES * PAGE;
         match self.below(100) {

@@ -1,11 +1,12 @@
 //! Nothing of a job is left anywhere in memory when the next one runs.
 //!
-//! The first job has a *marker*, 32 random bytes, in its arguments, its environment, its memory, its input and its output,
-//! and in a message of another rank. While the second job runs, all of physical memory is searched for pieces of it. The test
-//! itself keeps the marker masked.
+//! The first job has a *marker*, 32 random bytes, in its arguments, its environment, its memory,
+//! its input and its output, and in a message of another rank. While the second job runs, all of
+//! physical memory is searched for pieces of it. The test itself keeps the marker masked.
 //!
-//! Key types: [`Marker`]; [`Control`], the protocol's other side, which answers on the wire of a whole node.
-//! Neighbours: `wire` has the wire, `control` the fake that stands for a node where messages are looked at.
+//! Key types: [`Marker`]; [`Control`], the protocol's other side, which answers on the wire of a
+//! whole node. Neighbours: `wire` has the wire, `control` the fake that stands for a node where
+//! messages are looked at.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -56,7 +57,8 @@ const ARGUMENTS: usize = 12;
 const LENGTH: u64 = (COPIES * BYTES) as u64;
 /// Bytes of the marker that are looked for at once: a word at any of its places but the last few.
 const PLACES: usize = BYTES - 7;
-/// Bytes of the message that the program receives, and of one that it does not: both fit a datagram.
+/// Bytes of the message that the program receives, and of one that it does not: both fit a
+/// datagram.
 const MESSAGE: usize = 16 * BYTES;
 /// Bytes of the kernel's stack that are filled: deeper than any call of the second job goes.
 const DEPTH: usize = 16 * 1024;
@@ -162,7 +164,8 @@ struct Control {
     closed: usize,
     /// Which jobs have told that they got the marker.
     output: bool,
-    /// While the first job runs the stack is filled with the marker, as by functions that have returned.
+    /// While the first job runs the stack is filled with the marker, as by functions that have
+    /// returned.
     fills_stack: bool,
     /// Where the marker was found while the second job ran.
     found: Option<Vec<u64>>,
@@ -372,8 +375,8 @@ pub fn of_a_job() -> Outcome {
     Ok(())
 }
 
-/// What functions that served the first job left on the stack is not there while the second runs. Bytes of a
-/// value that mean nothing are copied with it, so some may be elsewhere.
+/// What functions that served the first job left on the stack is not there while the second runs.
+/// Bytes of a value that mean nothing are copied with it, so some may be elsewhere.
 pub fn on_the_stack() -> Outcome {
     let mut found = two_jobs(&Marker::new(), true)?;
     found.retain(|&at| mm::kernel_areas(PhysAddr::new(at)).contains("stacks"));

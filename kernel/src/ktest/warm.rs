@@ -193,8 +193,8 @@ pub fn policies() -> Outcome {
     Ok(())
 }
 
-/// The retain message keeps one program, of which executable pages only if asked so; a drop takes one, or all, and
-/// leaves one that runs alone until it ends.
+/// The retain message keeps one program, of which executable pages only if asked so; a drop takes
+/// one, or all, and leaves one that runs alone until it ends.
 pub fn commands() -> Outcome {
     let first = file(test_programs::write_and_sum());
     let second = file(test_programs::count_up());
@@ -603,7 +603,8 @@ fn large_text_file() -> Vec<u8> {
     file
 }
 
-/// Text in a large page: filled small page by small page, one entry in the end, one when it is warm.
+/// Text in a large page: filled small page by small page, one entry in the end, one when it is
+/// warm.
 pub fn large_text() -> Outcome {
     let mut control = FakeControl::warming(large_text_file());
     let sum = ((LARGE_PAGES + 7) & 127) as u8;

@@ -4,8 +4,9 @@
 //! allocation fail, which is a panic in Rust's `alloc`: what a peer or a program can ask for must
 //! be bounded before it is allocated.
 //!
-//! Invariant: the heap never shrinks and never moves. What was in a block is gone when the block has been given
-//! back, so that nothing of a job stays here: arguments, messages, streams, a program's registers.
+//! Invariant: the heap never shrinks and never moves. What was in a block is gone when the block
+//! has been given back, so that nothing of a job stays here: arguments, messages, streams, a
+//! program's registers.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
@@ -91,7 +92,8 @@ unsafe impl GlobalAlloc for GrowingHeap {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let block = NonNull::new(block).expect("null was freed");
-        // SAFETY: the block is the caller's no more and nobody else's yet. The heap gives out whole words.
+        // SAFETY: the block is the caller's no more and nobody else's yet. The heap gives out whole
+        // words.
         unsafe { super::physical::scrub(block.as_ptr(), layout.size().next_multiple_of(8)) };
         // SAFETY: the caller got the block from `alloc` with this layout.
         unsafe { self.0.lock().deallocate(block, layout) }

@@ -241,8 +241,8 @@ fn map_image(table: PageTable, stub: PageTable, ranges: &[Range]) {
     }
 }
 
-/// Maps all memory one to one, with huge and large pages except near the image, whose code and constants
-/// become read-only here too, and where the neighbourhood is not all memory.
+/// Maps all memory one to one, with huge and large pages except near the image, whose code and
+/// constants become read-only here too, and where the neighbourhood is not all memory.
 fn map_memory(table: PageTable, regions: &MemoryRegions, stub: PageTable, ranges: &[Range]) {
     let end = regions
         .iter()

@@ -151,9 +151,10 @@ pub fn stats() -> Stats {
     }
 }
 
-/// Room on the heap that is left alone by what programs and datagrams of other ranks add to tables: an addition that finds less
-/// is refused. It holds what a node needs whatever its job does, and what cannot fail: eight page requests of 32 KiB and their
-/// answers, a launch block with the stack that is made of it, the queue of output.
+/// Room on the heap that is left alone by what programs and datagrams of other ranks add to tables:
+/// an addition that finds less is refused. It holds what a node needs whatever its job does, and
+/// what cannot fail: eight page requests of 32 KiB and their answers, a launch block with the stack
+/// that is made of it, the queue of output.
 pub const HEAP_RESERVE_BYTES: u64 = 768 * 1024;
 
 /// Bytes that the kernel's heap can still give out, in small pieces.
@@ -173,16 +174,18 @@ pub fn kernel_stack_peak() -> u64 {
     top - used.unwrap_or(top)
 }
 
-/// Clears the kernel's stack below the caller's part of it: what functions that have returned left there.
+/// Clears the kernel's stack below the caller's part of it: what functions that have returned left
+/// there.
 #[inline(never)]
 pub fn scrub_stack() {
-    /// What this function itself may use below its stack pointer, and the red zone that the kernel does not have.
+    /// What this function itself may use below its stack pointer, and the red zone that the kernel
+    /// does not have.
     const OWN_BYTES: u64 = 256;
     let (bottom, top) = kernel_map::kernel_stack();
     let end = (crate::arch::stack_pointer() - OWN_BYTES) & !7;
     assert!((bottom..top).contains(&end), "not on the kernel's stack");
-    // SAFETY: what lies below the stack pointer is nobody's, and the call in between uses less than was left out: it is
-    // a string instruction with the pointers to it.
+    // SAFETY: what lies below the stack pointer is nobody's, and the call in between uses less than
+    // was left out: it is a string instruction with the pointers to it.
     unsafe { physical::scrub(bottom as *mut u8, (end - bottom) as usize) };
 }
 

@@ -92,7 +92,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
 /// Clears memory, by words.
 ///
 /// # Safety
-/// The range is the caller's, is valid for `length` bytes, a multiple of 8, and nobody holds a reference into it.
+/// The range is the caller's, is valid for `length` bytes, a multiple of 8, and nobody holds a
+/// reference into it.
 pub(super) unsafe fn scrub(start: *mut u8, length: usize) {
     debug_assert!(length.is_multiple_of(8));
     // SAFETY: promised by the caller; DF is clear in the kernel.

@@ -1,7 +1,7 @@
 //! From metric numbers to values: the node's collector for the overlay.
 //!
-//! Key type: [`Sources`], what the collector may look at; made for each turn, so that nothing is copied that no stream
-//! wants.
+//! Key type: [`Sources`], what the collector may look at; made for each turn, so that nothing is
+//! copied that no stream wants.
 //!
 //! Invariant: reading changes nothing, and takes the same few steps for every metric.
 

@@ -1,7 +1,8 @@
 //! What the node counts about itself beyond what its parts keep for their own use.
 //!
-//! Key types: [`Program`], what a running program has cost so far, published by its process whenever the kernel may look
-//! at the network on its behalf; [`collector::Sources`], which reads any metric of `netstack::overlay::NodeMetric`.
+//! Key types: [`Program`], what a running program has cost so far, published by its process
+//! whenever the kernel may look at the network on its behalf; [`collector::Sources`], which reads
+//! any metric of `netstack::overlay::NodeMetric`.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -10,8 +11,8 @@
 //!
 //! Neighbours: `process` publishes here, `agent::overlay` reads.
 //!
-//! Invariant: counting costs a running program a few instructions a system call and nothing else; there is no text here,
-//! names and units are known to the control node alone.
+//! Invariant: counting costs a running program a few instructions a system call and nothing else;
+//! there is no text here, names and units are known to the control node alone.
 
 pub mod collector;
 pub mod profile;
@@ -25,8 +26,8 @@ use spin::Mutex;
 /// Counters that a program can have.
 pub const PROGRAM_COUNTERS: usize = hearth_abi::monitor::COUNTERS_MAX as usize;
 
-/// System calls by place (`MetricId::call_index`). The kernel runs one thing at a time, so these need no
-/// exclusive access.
+/// System calls by place (`MetricId::call_index`). The kernel runs one thing at a time, so these
+/// need no exclusive access.
 static CALLS: [AtomicU64; MetricId::CALLS] = [const { AtomicU64::new(0) }; MetricId::CALLS];
 
 /// What programs have cost.

@@ -1,7 +1,8 @@
 //! The auxiliary service process for profiles: where the running program is, tick by tick.
 //!
-//! While it is on, each interrupt of a computing program for a tick or a heartbeat leaves the program's instruction pointer
-//! here; how often that is decides the stream that wants the metrics. The program's text is cut into equal parts, each with a count.
+//! While it is on, each interrupt of a computing program for a tick or a heartbeat leaves the
+//! program's instruction pointer here; how often that is decides the stream that wants the metrics.
+//! The program's text is cut into equal parts, each with a count.
 //!
 //! Invariant: off, it costs nothing; on, it adds no interrupt to those that the stream asks for.
 
@@ -38,7 +39,8 @@ pub fn switch(on: bool) {
     };
 }
 
-/// A program was interrupted at `pointer`; its text is `text`, from its first byte to behind its last.
+/// A program was interrupted at `pointer`; its text is `text`, from its first byte to behind its
+/// last.
 pub fn sample(pointer: u64, text: impl FnOnce() -> (u64, u64)) {
     let mut profile = PROFILE.lock();
     if !profile.on {

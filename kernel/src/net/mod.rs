@@ -280,8 +280,8 @@ impl Stack {
         self.sockets.get::<udp::Socket>(self.udp).send_queue() == 0
     }
 
-    /// Clears what datagrams of the control node, and those to it, have left in their queues. Returns false, and does
-    /// nothing, while one waits to be sent.
+    /// Clears what datagrams of the control node, and those to it, have left in their queues.
+    /// Returns false, and does nothing, while one waits to be sent.
     pub fn scrub(&mut self) -> bool {
         if !self.can_scrub() {
             return false;

@@ -1,10 +1,11 @@
 //! Datagrams between nodes, past the stack.
 //!
-//! Key type: [`PeerDatagram`], a received one in the card's buffer. A broadcast or an exchange moves tens of
-//! thousands of datagrams through a node, from and to any other node and control: these are found by
-//! a look at fixed places of the frame, and are not copied, not summed and not put through a
-//! socket. Who sent one is decided by its contents: sealed with the cluster's peer key, or checked
-//! against a hash that is (`netstack::broadcast`, `netstack::exchange`, `netstack::overlay`), so that neither address nor checksum is believed.
+//! Key type: [`PeerDatagram`], a received one in the card's buffer. A broadcast or an exchange
+//! moves tens of thousands of datagrams through a node, from and to any other node and control:
+//! these are found by a look at fixed places of the frame, and are not copied, not summed and not
+//! put through a socket. Who sent one is decided by its contents: sealed with the cluster's peer
+//! key, or checked against a hash that is (`netstack::broadcast`, `netstack::exchange`,
+//! `netstack::overlay`), so that neither address nor checksum is believed.
 //!
 //! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast`,
 //! `agent::exchange` and `agent::overlay` get them.

@@ -6,7 +6,8 @@
 //! the boot service's offer gets its turn. Neighbours: `dhcp` finds strangers out, `device` drops
 //! what they send.
 //!
-//! Invariant: a server is forgiven after [`IGNORED_FOR`]; a mistake cannot keep a node out for ever.
+//! Invariant: a server is forgiven after [`IGNORED_FOR`]; a mistake cannot keep a node out for
+//! ever.
 
 use core::net::Ipv4Addr;
 

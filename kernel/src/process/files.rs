@@ -1,7 +1,7 @@
 //! The files of a job: those that its launch names, held in the node's memory while it runs.
 //!
-//! Neighbours: [`super::launch`] takes them, [`super::calls`] reads them, [`super::ending`] lets go;
-//! `kernel_core::{files, objects}` have names and bytes.
+//! Neighbours: [`super::launch`] takes them, [`super::calls`] reads them, [`super::ending`] lets
+//! go; `kernel_core::{files, objects}` have names and bytes.
 //!
 //! Invariant: a job has no file that its launch does not name, and none of which a byte is missing;
 //! what it has stays in memory until it has ended.

@@ -53,7 +53,8 @@ impl Machine for Hardware {
     }
 }
 
-/// This machine, for work that may be long: between two steps the node looks at the network when it must.
+/// This machine, for work that may be long: between two steps the node looks at the network when it
+/// must.
 pub(super) struct Attended<'a> {
     hardware: Hardware,
     services: &'a mut dyn NodeServices,
@@ -83,7 +84,8 @@ impl Machine for Attended<'_> {
         self.hardware.invalidate(first, last);
     }
 
-    /// What is under way cannot be cut short, so that nobody asks here whether the program must end.
+    /// What is under way cannot be cut short, so that nobody asks here whether the program must
+    /// end.
     fn pause(&mut self) {
         if is_poll_due(self.services) {
             self.services.poll();
@@ -91,7 +93,8 @@ impl Machine for Attended<'_> {
     }
 }
 
-/// Whether it is time for what the heartbeat and what peers need would have interrupted a computing program for.
+/// Whether it is time for what the heartbeat and what peers need would have interrupted a computing
+/// program for.
 pub(super) fn is_poll_due(services: &dyn NodeServices) -> bool {
     let now = services.now();
     let peers = services.peers_deadline();

@@ -4,8 +4,8 @@
 //! Neighbours: `agent::cast` fills the store and says what is coming, `kernel_core::program` puts
 //! pages into place, [`super::pager`] asks control for what no broadcast brings.
 //!
-//! Invariant: a wait for a block has a limit, after which the page is asked for, and no other block is
-//! waited for until one has come: a broadcast that stands still costs a program one wait.
+//! Invariant: a wait for a block has a limit, after which the page is asked for, and no other block
+//! is waited for until one has come: a broadcast that stands still costs a program one wait.
 
 use alloc::vec::Vec;
 
@@ -26,11 +26,11 @@ use crate::mm::DirectMap;
 use crate::process::hardware::Hardware;
 use crate::time;
 
-/// How long a program waits for a block that is on its way before it asks control for the page: many
-/// round trips of the slowest link that is planned for, and less than a user notices.
+/// How long a program waits for a block that is on its way before it asks control for the page:
+/// many round trips of the slowest link that is planned for, and less than a user notices.
 const BLOCK_WAIT: Micros = Micros::from_millis(200);
-/// How long a launch waits for the program's headers while no block at all comes; as long as blocks do,
-/// it goes on waiting, since the headers are among them and nothing runs without.
+/// How long a launch waits for the program's headers while no block at all comes; as long as blocks
+/// do, it goes on waiting, since the headers are among them and nothing runs without.
 const HEAD_WAIT: Micros = Micros::from_millis(500);
 /// The longest that a launch waits for the headers in all.
 const HEAD_WAIT_MAX: Micros = Micros::from_secs(30);
@@ -47,8 +47,8 @@ impl Process {
         services.set_running(Some(running));
     }
 
-    /// Puts pages into place that the program waits for, if a broadcast has brought the first of them
-    /// or does so in time. The fetch is over then.
+    /// Puts pages into place that the program waits for, if a broadcast has brought the first of
+    /// them or does so in time. The fetch is over then.
     pub(super) fn page_from_cast(
         &mut self,
         services: &mut dyn NodeServices,

@@ -162,8 +162,8 @@ fn take_warm(
     Ok(warm)
 }
 
-/// A launch that wants nothing of earlier runs: what they left of an image goes too. One that has come
-/// whole, or is coming, is no earlier run's.
+/// A launch that wants nothing of earlier runs: what they left of an image goes too. One that has
+/// come whole, or is coming, is no earlier run's.
 fn drop_remains(objects: &mut Objects, program: &ProgramId) {
     let id = ObjectId(program.0);
     let remains = |view: &View| view.kept == Kept::Image && !view.whole && !view.in_use;

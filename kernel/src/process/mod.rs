@@ -103,8 +103,8 @@ impl Prepared {
     }
 }
 
-/// Panics unless every frame is accounted for: at each launch and each end, when no program has any,
-/// so that a frame that was lost or given twice never reaches a second program.
+/// Panics unless every frame is accounted for: at each launch and each end, when no program has
+/// any, so that a frame that was lost or given twice never reaches a second program.
 fn check_frames(services: &mut dyn NodeServices) {
     let (sums, usage) = {
         let frames = mm::frames();

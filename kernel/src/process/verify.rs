@@ -1,4 +1,5 @@
-//! Held pages are compared with the program's page hashes: all before a launch, or some after a run.
+//! Held pages are compared with the program's page hashes: all before a launch, or some after a
+//! run.
 //!
 //! The list of page hashes comes from control once and stays with the warm program; it is proven
 //! by the program's identity, so control need not be believed. A page that fails is given back,
@@ -82,8 +83,8 @@ struct Suspect {
     damaged: bool,
 }
 
-/// Compares all held pages; one more than [`SUSPECTS_MAX`] at most are named. `None` when the job is
-/// cancelled meanwhile.
+/// Compares all held pages; one more than [`SUSPECTS_MAX`] at most are named. `None` when the job
+/// is cancelled meanwhile.
 fn look_at_all(retained: &Retained, services: &mut dyn NodeServices) -> Option<Vec<Suspect>> {
     let mut suspects = Vec::new();
     let Some(hashes) = retained.hashes() else {
@@ -111,8 +112,8 @@ fn look_at_all(retained: &Retained, services: &mut dyn NodeServices) -> Option<V
     (!cancelled).then_some(suspects)
 }
 
-/// Compares a few held pages of a program that has ended. Returns what is still held, and the number
-/// of damaged pages.
+/// Compares a few held pages of a program that has ended. Returns what is still held, and the
+/// number of damaged pages.
 pub(super) fn sample(
     mut retained: Retained,
     spec: &LaunchSpec,

@@ -1,5 +1,6 @@
-//! cg: conjugate gradients for the five-point Laplacian on a square grid. The rows of the grid are shared out among the ranks; each
-//! product with the matrix needs the neighbours' edge rows, and each dot product an all-reduce.
+//! cg: conjugate gradients for the five-point Laplacian on a square grid. The rows of the grid are
+//! shared out among the ranks; each product with the matrix needs the neighbours' edge rows, and
+//! each dot product an all-reduce.
 //!
 //! The solution is compared with that of a serial run, and put into the equations.
 

@@ -1,5 +1,5 @@
-//! Every rank computes for some seconds and tells whoever watches how far it is: counter 0 is the number of steps done so
-//! far, counter 1 the rank plus 100.
+//! Every rank computes for some seconds and tells whoever watches how far it is: counter 0 is the
+//! number of steps done so far, counter 1 the rank plus 100.
 
 use std::time::{Duration, Instant};
 

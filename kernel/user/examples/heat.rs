@@ -1,5 +1,6 @@
-//! heat: the heat equation on a square plate with cold edges and a hot side, by explicit steps. The rows are shared out among the
-//! ranks; before each step neighbours exchange their edge rows, and the rows inside are computed meanwhile.
+//! heat: the heat equation on a square plate with cold edges and a hot side, by explicit steps. The
+//! rows are shared out among the ranks; before each step neighbours exchange their edge rows, and
+//! the rows inside are computed meanwhile.
 //!
 //! Rank 0 gathers the plate and compares it, bit for bit, with a serial run.
 

@@ -1,7 +1,9 @@
-//! join: the equi-join of two relations that are spread over the ranks in no order. Each rank sends every tuple to the rank that its
-//! key belongs to (a repartition: an all-to-all exchange with blocks of any length), then joins what it has.
+//! join: the equi-join of two relations that are spread over the ranks in no order. Each rank sends
+//! every tuple to the rank that its key belongs to (a repartition: an all-to-all exchange with
+//! blocks of any length), then joins what it has.
 //!
-//! The number of pairs and a sum over them are compared with those of a serial join of the whole relations.
+//! The number of pairs and a sum over them are compared with those of a serial join of the whole
+//! relations.
 
 use std::collections::HashMap;
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
-//! transpose: a square matrix, its rows shared out among the ranks, is transposed by one all-to-all exchange of blocks.
+//! transpose: a square matrix, its rows shared out among the ranks, is transposed by one all-to-all
+//! exchange of blocks.
 //!
-//! Each element is compared with that of a serial transposition. The order of the matrix is rounded up to a multiple of the ranks.
+//! Each element is compared with that of a serial transposition. The order of the matrix is rounded
+//! up to a multiple of the ranks.
 
 use std::process::ExitCode;
 

@@ -3,13 +3,15 @@
  *   gcc -static -O2 -o app app.c -I.../include -L.../lib -lhearth
  *   hearth run -n 8 ./app
  *
- * A job is one program on several nodes, one rank on each, numbered from 0 on. Functions return 0, or a negative number of the list
- * below; hearth_strerror says it in words. A rank that ends or whose node dies makes operations that need it fail
- * with HEARTH_ELOST in all other ranks, within seconds; hearth_named_rank says which it was.
+ * A job is one program on several nodes, one rank on each, numbered from 0 on. Functions return 0,
+ * or a negative number of the list below; hearth_strerror says it in words. A rank that ends or
+ * whose node dies makes operations that need it fail with HEARTH_ELOST in all other ranks, within
+ * seconds; hearth_named_rank says which it was.
  *
- * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with matching lengths. Lengths are in
- * bytes where the pointer is to void, but for the reductions, which count values. Where lengths differ the ranks fail with
- * HEARTH_EPROTO, where one cannot go on with HEARTH_ECANCELED; those that had done their part before that was noticed, or before a
+ * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with
+ * matching lengths. Lengths are in bytes where the pointer is to void, but for the reductions,
+ * which count values. Where lengths differ the ranks fail with HEARTH_EPROTO, where one cannot go
+ * on with HEARTH_ECANCELED; those that had done their part before that was noticed, or before a
  * rank was lost, may have succeeded. */
 #ifndef HEARTH_H
 #define HEARTH_H
@@ -44,14 +46,17 @@ int hearth_rank(void);
 int hearth_size(void);
 /* Seconds since some point in the past of this node. */
 double hearth_wtime(void);
-/* From now on whoever waits does not halt the processor (on = 1), which saves the time to wake up, or does (on = 0). */
+/* From now on whoever waits does not halt the processor (on = 1), which saves the time to wake up,
+ * or does (on = 0). */
 void hearth_spin(int on);
 
-/* Sets counter 0 to 15 of this rank. Who watches the job (hearth overlay open) sees the value that it has at each tick. */
+/* Sets counter 0 to 15 of this rank. Who watches the job (hearth overlay open) sees the value that
+ * it has at each tick. */
 int hearth_count(int counter, int64_t value);
 
-/* What the counters are called, for whoever watches: HEARTH_COUNTERS("steps,residual"); once, outside functions. The names stand in
- * the program's file, in the order of the counters; letters, digits and _-./ and blanks, up to 32 for each. */
+/* What the counters are called, for whoever watches: HEARTH_COUNTERS("steps,residual"); once,
+ * outside functions. The names stand in the program's file, in the order of the counters; letters,
+ * digits and _-./ and blanks, up to 32 for each. */
 #define HEARTH_COUNTERS(names)                                                                          \
     __attribute__((used, aligned(4), section(".note.hearth"))) static const struct {                    \
         uint32_t owner_bytes, bytes, type;                                                              \
@@ -67,22 +72,25 @@ struct hearth_status {
     uint64_t bytes; /* received; with HEARTH_EMSGSIZE the length of the message */
 };
 
-/* Messages. A receive takes the messages of one rank with one tag, in the order in which they were sent. A send returns when its bytes may
- * be used again: of a message longer than a datagram when it has been received. status may be NULL. Instead of a rank or a tag a receive
- * may take any; status says whose message it was. One that takes any rank's fails with HEARTH_ELOST once for each rank
- * that has ended. */
+/* Messages. A receive takes the messages of one rank with one tag, in the order in which they were
+ * sent. A send returns when its bytes may be used again: of a message longer than a datagram when
+ * it has been received. status may be NULL. Instead of a rank or a tag a receive may take any;
+ * status says whose message it was. One that takes any rank's fails with HEARTH_ELOST once for each
+ * rank that has ended. */
 #define HEARTH_ANY_RANK (-1)
 #define HEARTH_ANY_TAG UINT32_MAX /* not to be sent */
 int hearth_send(const void *data, size_t bytes, int to, uint32_t tag);
 int hearth_recv(void *into, size_t bytes, int from, uint32_t tag, struct hearth_status *status);
 
-/* The same in the background. Until the request has been waited for, tested as done or cancelled, the bytes must stay as they are, and
- * room to receive is nobody else's. At most 256 may be outstanding. */
+/* The same in the background. Until the request has been waited for, tested as done or cancelled,
+ * the bytes must stay as they are, and room to receive is nobody else's. At most 256 may be
+ * outstanding. */
 typedef uint32_t hearth_request;
 #define HEARTH_NO_REQUEST 0
 int hearth_isend(const void *data, size_t bytes, int to, uint32_t tag, hearth_request *request);
 int hearth_irecv(void *into, size_t bytes, int from, uint32_t tag, hearth_request *request);
-/* Waits and makes the request HEARTH_NO_REQUEST, which all of these pass over. status may be NULL. */
+/* Waits and makes the request HEARTH_NO_REQUEST, which all of these pass over. status may be NULL.
+ */
 int hearth_wait(hearth_request *request, struct hearth_status *status);
 /* Waits for all; statuses may be NULL. Returns the first error when all have finished. */
 int hearth_waitall(size_t count, hearth_request *requests, struct hearth_status *statuses);
@@ -95,19 +103,22 @@ int hearth_cancel(hearth_request *request);
 
 /* Returns when all ranks have called it. */
 int hearth_barrier(void);
-/* Block i of send goes to rank i, which finds it as block of this rank in receive; each block has so many bytes. */
+/* Block i of send goes to rank i, which finds it as block of this rank in receive; each block has
+ * so many bytes. */
 int hearth_alltoall(const void *send, void *receive, size_t bytes);
 /* The same with blocks of any length: for each rank how many bytes, and where they begin. */
 int hearth_alltoallv(const void *send, const size_t *send_counts, const size_t *send_offsets,
                      void *receive, const size_t *receive_counts, const size_t *receive_offsets);
 /* data of the root to all. */
 int hearth_bcast(void *data, size_t bytes, int root);
-/* A block of each rank, in the order of the ranks, to the root (the others' receive may be NULL), to all; and from the root. */
+/* A block of each rank, in the order of the ranks, to the root (the others' receive may be NULL),
+ * to all; and from the root. */
 int hearth_gather(const void *send, void *receive, size_t bytes, int root);
 int hearth_allgather(const void *send, void *receive, size_t bytes);
 int hearth_scatter(const void *send, void *receive, size_t bytes, int root);
 
-/* Reductions combine the values of all ranks place by place, always in the same order: equal runs give equal bits. */
+/* Reductions combine the values of all ranks place by place, always in the same order: equal runs
+ * give equal bits. */
 enum hearth_type { HEARTH_INT32 = 1, HEARTH_UINT32, HEARTH_INT64, HEARTH_UINT64, HEARTH_FLOAT, HEARTH_DOUBLE };
 enum hearth_op { HEARTH_SUM = 1, HEARTH_PRODUCT, HEARTH_MIN, HEARTH_MAX };
 /* values of the root become the result; those of the others are unchanged. */

@@ -1,5 +1,6 @@
-//! The functions of `hearth.h`, which says what each does. Together with what a program without Rust's
-//! standard library needs - an allocator over `malloc`, a panic handler - they make `libhearth.a`.
+//! The functions of `hearth.h`, which says what each does. Together with what a program without
+//! Rust's standard library needs - an allocator over `malloc`, a panic handler - they make
+//! `libhearth.a`.
 //!
 //! Neighbours: `include/hearth.h` declares them, [`crate::World`] and [`crate::call`] do the work.
 //!
@@ -457,8 +458,8 @@ unsafe extern "C" fn hearth_alltoallv(
     if lists.iter().any(|list| list.is_null()) {
         return code(Error::BadAddress);
     }
-    // SAFETY: the lists have an entry for each rank and lie as C's size_t does, which has 64 bits; the blocks are the
-    // caller's promise.
+    // SAFETY: the lists have an entry for each rank and lie as C's size_t does, which has 64 bits;
+    // the blocks are the caller's promise.
     result(world().and_then(|world| unsafe { carry_out(world, &operation).map(drop) }))
 }
 
@@ -614,7 +615,8 @@ fn blocks(world: World, root: u32, bytes: usize) -> Result<usize> {
     }
 }
 
-/// Memory is the program's, to be written or only to be read: what is wrong is an error before anything else has begun.
+/// Memory is the program's, to be written or only to be read: what is wrong is an error before
+/// anything else has begun.
 fn check(data: *const c_void, bytes: usize, is_written: bool) -> Result<()> {
     let (address, bytes) = (data as u64, bytes as u64);
     let mut operation = Operation {

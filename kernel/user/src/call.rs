@@ -1,6 +1,7 @@
 //! The system calls of Hearth that this library is made of; docs/abi.md says what each does.
 //!
-//! Neighbours: `hearth_abi::exchange` has the structures, everything else here calls these functions.
+//! Neighbours: `hearth_abi::exchange` has the structures, everything else here calls these
+//! functions.
 //!
 //! Invariant: nothing else in this crate enters the kernel.
 
@@ -62,8 +63,8 @@ pub fn identity() -> Result<Identity> {
 /// Posts an operation; gives the number of the request, which is not 0.
 ///
 /// # Safety
-/// What the operation's addresses name must stay readable, or writable and otherwise unused, until the request
-/// has been waited for or cancelled.
+/// What the operation's addresses name must stay readable, or writable and otherwise unused, until
+/// the request has been waited for or cancelled.
 pub unsafe fn post(operation: &Operation) -> Result<u32> {
     let bytes = operation.to_bytes();
     // SAFETY: the kernel reads the structure; the rest is the caller's promise.
@@ -76,8 +77,8 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
     Ok(number as u32)
 }
 
-/// Waits for all requests. Finished ones become 0, with their status in the same place; zeros are passed over.
-/// Gives how many finished in this call: fewer than there are when the time is over.
+/// Waits for all requests. Finished ones become 0, with their status in the same place; zeros are
+/// passed over. Gives how many finished in this call: fewer than there are when the time is over.
 pub fn wait(
     requests: &mut [u32],
     statuses: &mut [[u8; STATUS_BYTES]],
@@ -95,13 +96,14 @@ pub fn wait(
         flags as usize,
         patience.micros as usize,
     ];
-    // SAFETY: both slices have the lengths given; buffers of operations are what `post` was promised.
+    // SAFETY: both slices have the lengths given; buffers of operations are what `post` was
+    // promised.
     let finished = unsafe { call(sysno::HEARTH_WAIT, arguments)? };
     Ok(finished)
 }
 
-/// Waits for one of the requests, which becomes 0, and gives its place and status; `None` when the time is over or there
-/// is none but zeros.
+/// Waits for one of the requests, which becomes 0, and gives its place and status; `None` when the
+/// time is over or there is none but zeros.
 pub fn wait_any(
     requests: &mut [u32],
     status: &mut [u8; STATUS_BYTES],
@@ -114,8 +116,8 @@ pub fn wait_any(
         (patience.flags() | WAIT_ANY) as usize,
         patience.micros as usize,
     ];
-    // SAFETY: the slice has the length given, and one status is written; buffers of operations are what `post`
-    // was promised.
+    // SAFETY: the slice has the length given, and one status is written; buffers of operations are
+    // what `post` was promised.
     let place = unsafe { call(sysno::HEARTH_WAIT, arguments)? };
     Ok(place.checked_sub(1))
 }
@@ -149,8 +151,8 @@ pub fn collective_begins() {
     COLLECTIVES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether one more request may stay outstanding until the program ends, of which nobody knows any more, where these are at most
-/// so many; counts it.
+/// Whether one more request may stay outstanding until the program ends, of which nobody knows any
+/// more, where these are at most so many; counts it.
 pub fn may_stay(most: u32) -> bool {
     let next = |staying| (staying < most).then_some(staying + 1);
     STAYING

@@ -21,8 +21,8 @@ pub enum Combine {
 
 /// A type that can be reduced.
 pub trait Number: Data {
-    /// One value made of two. The ranks' values are combined in an order that depends on the number of ranks and
-    /// of values only, so that every run gives the same result, to the last bit.
+    /// One value made of two. The ranks' values are combined in an order that depends on the number
+    /// of ranks and of values only, so that every run gives the same result, to the last bit.
     fn combine(how: Combine, a: Self, b: Self) -> Self;
 }
 

@@ -9,7 +9,8 @@ use hearth_abi::exchange::{Status, Why};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// This rank has ended or its node is gone. Operations that need it fail, now and later; others go on.
+    /// This rank has ended or its node is gone. Operations that need it fail, now and later; others
+    /// go on.
     Lost(u32),
     /// A message did not fit the receive.
     TooLong {
@@ -26,12 +27,13 @@ pub enum Error {
     Withdrawn(u32),
     /// A buffer is not the program's memory, or was unmapped before the operation had finished.
     BadAddress,
-    /// An argument makes no sense: a rank that the job does not have, lengths that do not fit the buffers.
+    /// An argument makes no sense: a rank that the job does not have, lengths that do not fit the
+    /// buffers.
     Invalid,
     /// The job's connection table has not come: the ranks cannot reach each other.
     NoTable,
-    /// Too many operations are outstanding: wait for some. Of a receive: so many messages wait here that the one it is for has no
-    /// room: receive some.
+    /// Too many operations are outstanding: wait for some. Of a receive: so many messages wait here
+    /// that the one it is for has no room: receive some.
     TooMany,
     /// Too many contexts were used for exchanges and barriers: use one of these again.
     TooManyContexts,
@@ -86,8 +88,8 @@ impl Error {
         }
     }
 
-    /// What the others of an operation of all ranks are told when this rank, `me`, has this error: why it cannot go on, and the rank at
-    /// fault.
+    /// What the others of an operation of all ranks are told when this rank, `me`, has this error:
+    /// why it cannot go on, and the rank at fault.
     pub(crate) fn reason(self, me: u32) -> (Why, u32) {
         match self {
             Self::Lost(rank) => (Why::Lost, rank),

@@ -1,10 +1,12 @@
-//! The system calls for tests: ranks are threads of one process, messages are copied under one lock.
+//! The system calls for tests: ranks are threads of one process, messages are copied under one
+//! lock.
 //!
-//! It stands in the place of `call` and has its functions. Key types: [`run`], which runs a job; [`Shortage`], what a rank of it
-//! can lack.
+//! It stands in the place of `call` and has its functions. Key types: [`run`], which runs a job;
+//! [`Shortage`], what a rank of it can lack.
 //!
-//! Invariant: an operation that the kernel would refuse is refused here too; an exchange needs the ranks that it has blocks for or
-//! from, and fails with the reason of the first of them that has failed in it or does not come.
+//! Invariant: an operation that the kernel would refuse is refused here too; an exchange needs the
+//! ranks that it has blocks for or from, and fails with the reason of the first of them that has
+//! failed in it or does not come.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,7 +41,8 @@ const SHORT: u64 = 1384;
 /// What a rank lacks.
 #[derive(Clone, Copy, Debug)]
 pub enum Shortage {
-    /// The next receive takes nothing for so long and then ends: messages before the one it is for fill the room.
+    /// The next receive takes nothing for so long and then ends: messages before the one it is for
+    /// fill the room.
     Stuck(Duration),
     /// There is no memory for an exchange, from now on or no more.
     Exchanges(bool),
@@ -383,7 +386,8 @@ impl Rank {
         self.job.1.notify_all();
     }
 
-    /// What a rank has for this one in an exchange that needs it: whether it is there, or why it does not come.
+    /// What a rank has for this one in an exchange that needs it: whether it is there, or why it
+    /// does not come.
     fn is_here(&self, job: &Job, from: u32, line: &Line) -> Result<bool> {
         match job.lines.get(line).and_then(|line| line.first()) {
             Some((_, Content::Bytes(_))) => Ok(true),

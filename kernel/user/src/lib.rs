@@ -1,7 +1,7 @@
 //! How the ranks of a job talk: messages, collective operations, time.
 //!
-//! A job on Hearth is one program on several nodes, one *rank* on each. [`World`] says which of them this is
-//! and moves data between them:
+//! A job on Hearth is one program on several nodes, one *rank* on each. [`World`] says which of
+//! them this is and moves data between them:
 //!
 //! ```no_run
 //! use hearth::{Combine, World};
@@ -15,9 +15,9 @@
 //! }
 //! ```
 //!
-//! The node's kernel carries out sends, receives, all-to-all exchanges and barriers (docs/abi.md); broadcast, reductions,
-//! gather and scatter are made of these here, because adding floating-point numbers is no business of a kernel
-//! (docs/adr/0025-exchange-calls.md).
+//! The node's kernel carries out sends, receives, all-to-all exchanges and barriers (docs/abi.md);
+//! broadcast, reductions, gather and scatter are made of these here, because adding floating-point
+//! numbers is no business of a kernel (docs/adr/0025-exchange-calls.md).
 //!
 //! | module | purpose |
 //! |---|---|
@@ -30,8 +30,8 @@
 //! | `call` | the system calls |
 //! | `c` | the functions of `hearth.h`, with the feature `c` |
 //!
-//! Invariant: no function returns while the kernel may still touch memory that the caller has lent to it, but
-//! inside a [`Scope`], which does not end before that.
+//! Invariant: no function returns while the kernel may still touch memory that the caller has lent
+//! to it, but inside a [`Scope`], which does not end before that.
 #![cfg_attr(not(test), no_std)]
 #![warn(missing_docs)]
 

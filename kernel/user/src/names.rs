@@ -2,8 +2,9 @@
 //!
 //! Invariant: nothing of it runs, and nothing of it is read by the program.
 
-/// Names the counters of this program, from counter 0 on, for whoever watches ([`World::count`](crate::World::count)); once in a
-/// program. Letters, digits, `_-./` and blanks, up to 32 for each name.
+/// Names the counters of this program, from counter 0 on, for whoever watches
+/// ([`World::count`](crate::World::count)); once in a program. Letters, digits, `_-./` and blanks,
+/// up to 32 for each name.
 ///
 /// ```
 /// hearth::counters!("steps", "residual");
@@ -20,7 +21,8 @@ macro_rules! counters {
                 owner: [u8; 8],
                 text: [u8; TEXT.len()],
             }
-            // The name makes it an ELF note. Nothing else is put there, and nothing looks for it while the program runs.
+            // The name makes it an ELF note. Nothing else is put there, and nothing looks for it
+            // while the program runs.
             #[used]
             #[unsafe(link_section = ".note.hearth")]
             static NOTE: Note = Note {

@@ -1,6 +1,7 @@
 //! Operations that go on while the program computes.
 //!
-//! Key types: [`Scope`], in which operations are posted, made by [`crate::World::scope`]; [`Request`], one of them.
+//! Key types: [`Scope`], in which operations are posted, made by [`crate::World::scope`];
+//! [`Request`], one of them.
 //!
 //! Invariant: when a scope has ended, in whatever way, none of its operations is outstanding.
 
@@ -110,12 +111,13 @@ impl<'scope> Scope<'scope, '_> {
             send_bytes: size_of_val(data) as u64,
             ..Operation::default()
         };
-        // SAFETY: `data` is borrowed until the scope ends, which waits for the request or cancels it.
+        // SAFETY: `data` is borrowed until the scope ends, which waits for the request or cancels
+        // it.
         unsafe { self.post(&operation, size_of::<T>()) }
     }
 
-    /// Begins to receive what rank `from` sends with this tag; a shorter message leaves the rest of `into` as
-    /// it is.
+    /// Begins to receive what rank `from` sends with this tag; a shorter message leaves the rest of
+    /// `into` as it is.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] for a rank that the job does not have, [`crate::Error::TooMany`].
@@ -128,8 +130,9 @@ impl<'scope> Scope<'scope, '_> {
         self.receive_any(Some(from), Some(tag), into)
     }
 
-    /// Begins to receive the next message of a rank or of any, with a tag or with any; [`Received`] says whose it was. One that
-    /// takes any rank's fails with [`crate::Error::Lost`] once for each rank that has ended.
+    /// Begins to receive the next message of a rank or of any, with a tag or with any; [`Received`]
+    /// says whose it was. One that takes any rank's fails with [`crate::Error::Lost`] once for each
+    /// rank that has ended.
     ///
     /// # Errors
     /// Those of [`Scope::receive`].
@@ -140,11 +143,13 @@ impl<'scope> Scope<'scope, '_> {
         into: &'scope mut [T],
     ) -> Result<Request<'scope>> {
         let operation = receive(self.context, from, tag, into);
-        // SAFETY: `into` is borrowed mutably until the scope ends, which waits for the request or cancels it.
+        // SAFETY: `into` is borrowed mutably until the scope ends, which waits for the request or
+        // cancels it.
         unsafe { self.post(&operation, size_of::<T>()) }
     }
 
-    /// Waits for one operation. What it says is told once: the end of the scope does not fail for it again.
+    /// Waits for one operation. What it says is told once: the end of the scope does not fail for
+    /// it again.
     ///
     /// # Errors
     /// Why the operation failed.
@@ -162,8 +167,8 @@ impl<'scope> Scope<'scope, '_> {
         Ok(Received::of(&status, request.element_bytes))
     }
 
-    /// Waits for one of several operations: takes it from the list and gives its place there and its result, `None` for
-    /// an empty list.
+    /// Waits for one of several operations: takes it from the list and gives its place there and
+    /// its result, `None` for an empty list.
     ///
     /// # Errors
     /// Why the operation failed, which is taken from the list too.

@@ -311,7 +311,8 @@ fn operations_are_taken_as_they_finish() {
     });
 }
 
-/// Each rank's error, once all that live have one; who has none yet when the time is over has `None`.
+/// Each rank's error, once all that live have one; who has none yet when the time is over has
+/// `None`.
 fn errors_at_once(
     size: u32,
     ends: Option<u32>,

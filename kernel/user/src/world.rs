@@ -1,7 +1,7 @@
 //! Who we are among the ranks, messages between two of them, barrier, time.
 //!
-//! Key type: [`World`]. Neighbours: [`crate::scope`] has what goes on in the background, `collective` what all ranks
-//! take part in.
+//! Key type: [`World`]. Neighbours: [`crate::scope`] has what goes on in the background,
+//! `collective` what all ranks take part in.
 
 use hearth_abi::exchange::{Kind, Operation, Status};
 
@@ -62,8 +62,9 @@ impl World {
         Self { spin: true, ..self }
     }
 
-    /// Sets counter `counter`, 0 to 15, of this rank: whoever watches the job (`hearth overlay open`) sees the value that
-    /// it has at each tick. Costs a system call, and nothing while nobody watches.
+    /// Sets counter `counter`, 0 to 15, of this rank: whoever watches the job (`hearth overlay
+    /// open`) sees the value that it has at each tick. Costs a system call, and nothing while
+    /// nobody watches.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another number.
@@ -90,8 +91,8 @@ impl World {
         call::seconds()
     }
 
-    /// Sends `data` to rank `to`, which receives it with the same tag. Returns when `data` may be used again; of a
-    /// long message that is when it has been received.
+    /// Sends `data` to rank `to`, which receives it with the same tag. Returns when `data` may be
+    /// used again; of a long message that is when it has been received.
     ///
     /// # Errors
     /// [`crate::Error::Lost`], [`crate::Error::Invalid`] for a rank that the job does not have.
@@ -107,8 +108,9 @@ impl World {
         self.receive_any(Some(from), Some(tag), into)
     }
 
-    /// Receives the next message of a rank or of any, with a tag or with any; what it gives says whose it was. One that takes any
-    /// rank's fails with [`crate::Error::Lost`] once for each rank that has ended.
+    /// Receives the next message of a rank or of any, with a tag or with any; what it gives says
+    /// whose it was. One that takes any rank's fails with [`crate::Error::Lost`] once for each rank
+    /// that has ended.
     ///
     /// # Errors
     /// Those of [`World::receive`].
@@ -140,8 +142,8 @@ impl World {
         })
     }
 
-    /// Posts operations that go on while `body` computes. Returns when all have finished; when `body` fails or
-    /// panics, those that have not are cancelled.
+    /// Posts operations that go on while `body` computes. Returns when all have finished; when
+    /// `body` fails or panics, those that have not are cancelled.
     ///
     /// # Errors
     /// That of `body`, else the first of an operation.

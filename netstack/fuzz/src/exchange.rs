@@ -134,9 +134,10 @@ impl Job {
     }
 }
 
-/// Records as in the other targets: mode 0 delivers bytes as they are, mode 1 as the payload of a datagram under the job's key,
-/// mode 2 lets time pass, mode 3 lets the ranks speak, mode 4 has them post more. The first byte chooses the scheme, the upper
-/// bits of a record's mode sender and receiver; the first byte of a sealed payload holds its flags.
+/// Records as in the other targets: mode 0 delivers bytes as they are, mode 1 as the payload of a
+/// datagram under the job's key, mode 2 lets time pass, mode 3 lets the ranks speak, mode 4 has
+/// them post more. The first byte chooses the scheme, the upper bits of a record's mode sender and
+/// receiver; the first byte of a sealed payload holds its flags.
 pub fn attack_exchange(input: &[u8]) {
     let Some((&first, mut rest)) = input.split_first() else {
         return;

@@ -4,9 +4,9 @@
 //! An endpoint's input is a list of records: one byte of mode, one of kind, two of length
 //! (little-endian), then so many bytes. Mode 0 delivers the bytes as they are, mode 1 as the
 //! payload of a datagram sealed with the session's key (as if the other side had been taken over),
-//! mode 2 lets time pass, mode 3 has the node hold a program or drop it, mode 4 has the control node
-//! ask it to, any other lets the endpoints send. The only thing asked of the endpoints is that they
-//! neither panic nor stop.
+//! mode 2 lets time pass, mode 3 has the node hold a program or drop it, mode 4 has the control
+//! node ask it to, any other lets the endpoints send. The only thing asked of the endpoints is that
+//! they neither panic nor stop.
 
 mod exchange;
 
@@ -390,10 +390,10 @@ impl Cast {
     }
 }
 
-/// Hostile datagrams into the stations of a cast. Records as above: mode 0 delivers bytes as they are, mode 1
-/// as the payload of a message sealed with the peer key, mode 2 lets time pass, mode 3 as the fragment of a
-/// block, any other lets the stations speak. The first byte chooses the scheme, the low bits of a record's
-/// mode above these the station.
+/// Hostile datagrams into the stations of a cast. Records as above: mode 0 delivers bytes as they
+/// are, mode 1 as the payload of a message sealed with the peer key, mode 2 lets time pass, mode 3
+/// as the fragment of a block, any other lets the stations speak. The first byte chooses the
+/// scheme, the low bits of a record's mode above these the station.
 pub fn attack_cast(input: &[u8]) {
     let Some((&first, mut rest)) = input.split_first() else {
         return;

@@ -1,10 +1,12 @@
-//! What is under way on the simulated network: flights by number, and the way of each to the port of its destination.
+//! What is under way on the simulated network: flights by number, and the way of each to the port
+//! of its destination.
 //!
-//! Key types: [`Air`], [`Flight`]. Neighbours: [`crate::broadcast::fabric`] decides when a flight arrives and what of it is
-//! lost; the event loops of [`crate::broadcast`], [`crate::exchange`] and [`crate::overlay`] queue its events and say what it carries.
+//! Key types: [`Air`], [`Flight`]. Neighbours: [`crate::broadcast::fabric`] decides when a flight
+//! arrives and what of it is lost; the event loops of [`crate::broadcast`], [`crate::exchange`] and
+//! [`crate::overlay`] queue its events and say what it carries.
 //!
-//! Invariant: a number names one flight from its take-off to its landing, and the numbers that are given out are a function of
-//! the take-offs and landings alone.
+//! Invariant: a number names one flight from its take-off to its landing, and the numbers that are
+//! given out are a function of the take-offs and landings alone.
 
 use crate::broadcast::fabric::{Arrival, Fabric, Train};
 
@@ -68,7 +70,8 @@ impl<L> Air<L> {
         self.flights.get_mut(number as usize)?.as_mut()
     }
 
-    /// A flight is at a switch now: see [`Fabric::arrive`]. One of which nothing is left has landed.
+    /// A flight is at a switch now: see [`Fabric::arrive`]. One of which nothing is left has
+    /// landed.
     ///
     /// # Panics
     /// If no such flight is under way.

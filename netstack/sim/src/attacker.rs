@@ -1,10 +1,11 @@
-//! Somebody on the wire without any key: says datagrams again that went by, and flips bits in others.
+//! Somebody on the wire without any key: says datagrams again that went by, and flips bits in
+//! others.
 //!
-//! Key types: [`Attack`], [`Attacker`]. Neighbours: the event loops of all four simulations ask it at each
-//! datagram that they send.
+//! Key types: [`Attack`], [`Attacker`]. Neighbours: the event loops of all four simulations ask it
+//! at each datagram that they send.
 //!
-//! Invariants: what it does depends on the seed and on the order of datagrams alone; without an attack it draws
-//! no random number, so that runs are those of a quiet wire.
+//! Invariants: what it does depends on the seed and on the order of datagrams alone; without an
+//! attack it draws no random number, so that runs are those of a quiet wire.
 
 use clap::Args;
 use netstack::rng::Rng;
@@ -13,8 +14,8 @@ use netstack::rng::Rng;
 const FLIPS_MOST: u64 = 8;
 /// Most times that a datagram is said again.
 const AGAIN_MOST: u64 = 3;
-/// The shortest time after which a datagram is said again, in nanoseconds, and how often that is doubled at most:
-/// up to a minute, over reboots of nodes and restarts of the control node.
+/// The shortest time after which a datagram is said again, in nanoseconds, and how often that is
+/// doubled at most: up to a minute, over reboots of nodes and restarts of the control node.
 const SOONEST_NS: u64 = 1_000_000;
 const DOUBLINGS: u64 = 16;
 /// Addresses that are nobody's.
@@ -23,7 +24,8 @@ const STRANGERS: u64 = 4;
 /// How much it does, in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct Attack {
-    /// Share of the datagrams that an attacker says again later, from their own address or another, in per cent
+    /// Share of the datagrams that an attacker says again later, from their own address or another,
+    /// in per cent
     #[arg(long = "replay", value_name = "PERCENT", default_value = "0", value_parser = percent)]
     pub replay_ppm: u32,
     /// Share of the datagrams in which bits are flipped, in per cent

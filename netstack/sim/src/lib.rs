@@ -10,11 +10,13 @@
 //! - [`world`]: the event loop that ties them together, crashes and restarts included.
 //! - [`scenario`]: named runs, each a function of its seed and number of nodes.
 //! - [`exchange`]: all-to-all exchanges at scale, on the same network as casts.
-//! - [`broadcast`]: casts at scale, on a network of its own: fat tree, finite queues, trains of datagrams.
+//! - [`broadcast`]: casts at scale, on a network of its own: fat tree, finite queues, trains of
+//!   datagrams.
 //! - [`overlay`]: the monitoring overlay at scale, on the same network.
 //! - [`attacker`]: who says datagrams again and flips bits, in all of these.
 //! - [`check`]: what every change has to pass: random scenarios by seed, and goals.
-//! - [`air`]: what is under way on that network. [`digest`]: what two runs of one setup share. [`seeds`]: several runs of one of these.
+//! - [`air`]: what is under way on that network. [`digest`]: what two runs of one setup share.
+//!   [`seeds`]: several runs of one of these.
 //!
 //! A failing run is one seed: its report names the command that replays it.
 //!

@@ -7,8 +7,8 @@
 //! - at most a window of calls of a rank waits for replies;
 //! - nodes join, are lost and leave in an order that makes sense, and only nodes that exist;
 //! - a rank starts once, before its first call; one whose node holds all its pages fetches none;
-//! - a restart of the control node loses no job, and none runs twice: what it writes down is what it was told,
-//!   and each call is carried out once;
+//! - a restart of the control node loses no job, and none runs twice: what it writes down is what
+//!   it was told, and each call is carried out once;
 //! - what is to be dropped is answered once. (That the status table is what the nodes hold in the
 //!   end is checked by [`crate::world`].)
 
@@ -91,8 +91,8 @@ struct RankRecord {
     awaited: bool,
     /// It went on over one, and was ready or started before.
     claimed: bool,
-    /// The last call that an earlier run of the control node has carried out, and of those the last that
-    /// has come again.
+    /// The last call that an earlier run of the control node has carried out, and of those the last
+    /// that has come again.
     known_calls: u64,
     again: u64,
 }
@@ -179,8 +179,8 @@ impl Operator {
         }
     }
 
-    /// The control node was killed and starts afresh: what it had in memory is gone, what it has written down
-    /// is not, and its jobs go on.
+    /// The control node was killed and starts afresh: what it had in memory is gone, what it has
+    /// written down is not, and its jobs go on.
     pub fn restart(&mut self, now: Instant, endpoint: Endpoint) {
         self.endpoint = endpoint;
         self.tasks.clear();

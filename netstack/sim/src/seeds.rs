@@ -2,7 +2,8 @@
 //!
 //! Invariant: a run that fails does not keep the others from being made.
 
-/// Makes `runs` runs from seed `first` on; whether all passed. Of those that did not, what is wrong is printed.
+/// Makes `runs` runs from seed `first` on; whether all passed. Of those that did not, what is wrong
+/// is printed.
 pub fn each_seed(first: u64, runs: u64, run: impl Fn(u64) -> Result<(), String>) -> bool {
     let mut passed = true;
     for seed in first..first.saturating_add(runs) {

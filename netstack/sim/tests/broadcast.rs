@@ -1,4 +1,5 @@
-//! Casts in the simulator: what the method promises. `netstack_sim::check` has the random scenarios.
+//! Casts in the simulator: what the method promises. `netstack_sim::check` has the random
+//! scenarios.
 
 use clap::Parser;
 use netstack::broadcast::Scheme;
@@ -197,7 +198,8 @@ fn a_cancelled_cast_leaves_nothing_behind() {
     for at_ns in [0, 1_000, 50_000, 200_000, 350_000] {
         let mut setup = real(12, 500_000);
         setup.casts[0].cancel_ns = Some(at_ns);
-        // The checker counts requests, parked requests, buffers and queued messages of every station.
+        // The checker counts requests, parked requests, buffers and queued messages of every
+        // station.
         let summary = run(setup).expect("nothing is left");
         assert!(summary.casts[0].cancelled);
     }

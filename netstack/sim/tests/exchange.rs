@@ -39,7 +39,8 @@ fn a_quiet_network_is_used_to_the_full() {
 #[test]
 fn losses_cost_little_more_than_their_own_repetition() {
     let summary = simulate("--p 64 --bytes 64KB --loss 1%");
-    // One of the last packets is lost twice now and then; docs/exchange.md has the figures of several seeds.
+    // One of the last packets is lost twice now and then; docs/exchange.md has the figures of
+    // several seeds.
     assert!(summary.ratio <= 1.15, "{}", summary.ratio);
     assert!(summary.ratio_median <= 1.08, "{}", summary.ratio_median);
     assert!(summary.sent_to_needed <= 1.02, "{}", summary.sent_to_needed);
@@ -77,7 +78,8 @@ fn late_ranks_hold_up_nobody_but_those_who_wait_for_their_blocks() {
 
 #[test]
 fn late_ranks_are_not_asked_all_the_time() {
-    // Who asks without end costs late ranks a twentieth of their links, which are the ones that everybody waits for.
+    // Who asks without end costs late ranks a twentieth of their links, which are the ones that
+    // everybody waits for.
     let summary = simulate("--p 128 --bytes 64KB --late 20%");
     assert!(summary.ratio <= 1.05, "{}", summary.ratio);
     assert_eq!(summary.tally.overflowed, 0);
@@ -106,8 +108,8 @@ fn exchanges_without_a_byte_are_over() {
     }
 }
 
-/// Seconds until everybody has named one that died, where more are waited for than are watched at a time: silence of four seconds,
-/// and what it takes until it is asked at all.
+/// Seconds until everybody has named one that died, where more are waited for than are watched at a
+/// time: silence of four seconds, and what it takes until it is asked at all.
 const NAMED_WITHIN_S: f64 = 5.0;
 
 #[test]

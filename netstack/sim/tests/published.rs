@@ -1,5 +1,5 @@
-//! The published scheme and its special cases in the simulator: everybody gets everything, in about the time
-//! that the publication computes.
+//! The published scheme and its special cases in the simulator: everybody gets everything, in about
+//! the time that the publication computes.
 
 use netstack::broadcast::estimate::Presence;
 use netstack::broadcast::header::{Deal, Place, Sizes};
@@ -70,7 +70,8 @@ fn every_variant_ends_for_everybody() {
     }
 }
 
-/// With the middle or the highest candidate everybody asks the same ones first: they may all be dead.
+/// With the middle or the highest candidate everybody asks the same ones first: they may all be
+/// dead.
 #[test]
 fn dead_favourites_hold_nobody_up_for_ever() {
     for choice in [Choice::Middle, Choice::Highest] {
@@ -109,8 +110,8 @@ fn a_dead_head_holds_nobody_up_for_ever() {
     }
 }
 
-/// 7 first-layer nodes with up to 6 children each pass a file on in 7 + 6 times the limit, control alone in
-/// as many times as there are nodes.
+/// 7 first-layer nodes with up to 6 children each pass a file on in 7 + 6 times the limit, control
+/// alone in as many times as there are nodes.
 #[test]
 fn whole_files_take_as_long_as_computed() {
     for (scheme, limits) in [(Scheme::Tree { n1: 7 }, 13.0), (Scheme::Direct, 43.0)] {

@@ -230,8 +230,8 @@ fn a_node_that_stays_away_fails_the_run_with_the_reason() {
     assert!(!failure.trace.is_empty());
 }
 
-/// Somebody without a key says a third of all datagrams again, and flips bits in some: it is noticed, and nothing of the
-/// cluster changes by it.
+/// Somebody without a key says a third of all datagrams again, and flips bits in some: it is
+/// noticed, and nothing of the cluster changes by it.
 #[test]
 fn what_is_said_again_or_flipped_is_refused_and_changes_nothing() {
     let scenario = Scenario::find("swarm").expect("the scenario exists");

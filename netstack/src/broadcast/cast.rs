@@ -39,16 +39,17 @@ use way::Way;
 const MAX_OUTBOX: usize = 8192;
 /// Blocks of time until an unanswered request for a page of the roster is repeated.
 const ROSTER_AGAIN: u64 = 100;
-/// How often a parent is asked for a page before another member is, and how often before the source is.
+/// How often a parent is asked for a page before another member is, and how often before the source
+/// is.
 const PARENT_TRIES: u32 = 2;
 const SOURCE_AFTER: u32 = 4;
 /// Draws of another member that may have a page.
 const PAGE_DRAWS: u32 = 8;
-/// Pages that a member learns beside those that its place needs, once somebody it asked is late or silent: those who
-/// are on them stand in. Some hundreds of members, others for each.
+/// Pages that a member learns beside those that its place needs, once somebody it asked is late or
+/// silent: those who are on them stand in. Some hundreds of members, others for each.
 const SPARE_PAGES: u32 = 8;
-/// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of the
-/// control node takes to be noticed.
+/// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of
+/// the control node takes to be noticed.
 const GIVE_UP: Micros = Micros::from_secs(30);
 /// The same, in block times, for links so slow that a block takes long; and in waits for one peer.
 const GIVE_UP_BLOCKS: u64 = 500;
@@ -104,7 +105,8 @@ pub(crate) struct Cast {
     pub consent: Consent,
     pub have: Bitmap,
     pub pace: Pace,
-    /// Holds what this station sends of this cast to the cast's rate; the station's own holds all casts to that of the link.
+    /// Holds what this station sends of this cast to the cast's rate; the station's own holds all
+    /// casts to that of the link.
     pub pacer: Pacer,
     way: Way,
     /// The source's clock minus this station's.
@@ -260,7 +262,8 @@ impl Cast {
         };
         if !self.roster.is_from(sender, peer) {
             io.counters.bad += 1;
-            // It has booted again with another address, if this is no datagram that somebody has sent again.
+            // It has booted again with another address, if this is no datagram that somebody has
+            // sent again.
             if !self.me.is_source()
                 && let Some(page) = self.roster.read_anew(sender, io.now)
             {
@@ -326,7 +329,8 @@ impl Cast {
             io.counters.bad += 1;
             return;
         }
-        // Whom the source itself tends it wants to hear from: a former parent does not know that this is another boot.
+        // Whom the source itself tends it wants to hear from: a former parent does not know that
+        // this is another boot.
         if self.spread.parent == Some(MemberIndex::SOURCE) && !parent.is_source() {
             let standing = Standing::Elsewhere;
             self.send(parent, Message::AnnounceAck { number, standing }, io);
@@ -334,7 +338,8 @@ impl Cast {
         }
         let ahead = i128::from(clock) - i128::from(io.now.as_micros());
         let ahead = ahead.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-        // Every announcement was under way for a time, and one that somebody says again later for longer.
+        // Every announcement was under way for a time, and one that somebody says again later for
+        // longer.
         self.clock_ahead = match self.spread.parent {
             None => ahead,
             Some(_) => self.clock_ahead.max(ahead),
@@ -357,8 +362,9 @@ impl Cast {
         }
     }
 
-    /// Whom to ask for a page that was asked for so often in vain. The parent may be dead or slow; the source has every
-    /// page, but must not be everybody's choice: with slow members in the upper tree thousands would ask it.
+    /// Whom to ask for a page that was asked for so often in vain. The parent may be dead or slow;
+    /// the source has every page, but must not be everybody's choice: with slow members in the
+    /// upper tree thousands would ask it.
     fn page_holder(&self, times: u32, rng: &mut Rng) -> MemberIndex {
         if times >= SOURCE_AFTER {
             return MemberIndex::SOURCE;

@@ -1,11 +1,11 @@
 //! Who holds what, and from when on, by arithmetic alone: the published estimate, for any tree and
 //! any chunks.
 //!
-//! Published: Chunked broadcast, steps 4 and 5. With equal chunks of s bytes in a tree of two layers
-//! [i,0] holds its chunk from i*s/g after the start and [i,j] from (i+j)*s/g (i and j from 1). Generalised:
-//! a link that sends one thing after the other has sent everything up to the end of a chunk when it
-//! has carried so many bytes; a node passes a chunk on to its children one after the other, as soon as it
-//! holds it and has passed on the one before.
+//! Published: Chunked broadcast, steps 4 and 5. With equal chunks of s bytes in a tree of two
+//! layers [i,0] holds its chunk from i*s/g after the start and [i,j] from (i+j)*s/g (i and j from
+//! 1). Generalised: a link that sends one thing after the other has sent everything up to the end
+//! of a chunk when it has carried so many bytes; a node passes a chunk on to its children one after
+//! the other, as soon as it holds it and has passed on the one before.
 //!
 //! Time is counted in [`Sent`], bytes that a link has carried since the start: whole numbers, and g
 //! comes in only where they meet a clock ([`Estimate::at`], [`Estimate::after_us`]).
@@ -25,7 +25,8 @@ pub type Sent = u64;
 /// When nodes take part in the swap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// Preferred: an inner node once its branch is served, a leaf once it holds its branch's chunks.
+    /// Preferred: an inner node once its branch is served, a leaf once it holds its branch's
+    /// chunks.
     #[default]
     Served,
     /// Inner nodes while they distribute, and leaves before they hold anything: they answer for
@@ -71,8 +72,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// For chunks of so many bytes each, at least one; those of `header` in whatever the cast counts
-    /// as their bytes on a link.
+    /// For chunks of so many bytes each, at least one; those of `header` in whatever the cast
+    /// counts as their bytes on a link.
     pub fn new(header: &Header, sizes: Vec<u64>) -> Self {
         let tree = header.tree;
         let (nodes, chunks) = (tree.first_layer(), sizes.len() as u32);
@@ -243,8 +244,8 @@ impl Estimate {
         }
     }
 
-    /// Nodes of a branch that can be asked at `now` for the chunk that it was dealt, in the order of
-    /// their numbers [i], [i,j], ...
+    /// Nodes of a branch that can be asked at `now` for the chunk that it was dealt, in the order
+    /// of their numbers [i], [i,j], ...
     pub fn candidates(&self, dealt: &Dealt, now: Sent, presence: Presence) -> Candidates<'_> {
         let all = self.dealt(dealt.head);
         let last = all[all.len() - 1];
@@ -291,8 +292,8 @@ impl Estimate {
         if presence == Presence::Always {
             return dealt.held;
         }
-        // Among nodes with children the first child of a first child is served first; a node without
-        // any may be ready before it.
+        // Among nodes with children the first child of a first child is served first; a node
+        // without any may be ready before it.
         let mut earliest = self.ready(place, presence);
         loop {
             let below = self.tree.children(place).map(|number| Place {

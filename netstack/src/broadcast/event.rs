@@ -19,7 +19,8 @@ pub enum MemberEvent {
         job: Option<JobId>,
         /// Rate of every link in bytes a second, framing included, as the source has been told.
         rate: u64,
-        /// Memory that the plan of the scheme takes once the cast is accepted, in bytes; none before.
+        /// Memory that the plan of the scheme takes once the cast is accepted, in bytes; none
+        /// before.
         plan_bytes: u64,
     },
     /// A data block was given to the store.

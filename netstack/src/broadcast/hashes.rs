@@ -13,8 +13,9 @@
 //!
 //! Key types: [`Object`] (what an announcement says), [`Lists`] (what its list blocks hold),
 //! [`Builder`] (makes both). Neighbours: the engine checks with [`Object::check`],
-//! [`Object::verify_list`] and [`Object::verify_block`]; the hash function itself comes from outside
-//! by [`Hasher`], since a kernel has one of its own; with the feature `blake3` there is the crate's.
+//! [`Object::verify_list`] and [`Object::verify_block`]; the hash function itself comes from
+//! outside by [`Hasher`], since a kernel has one of its own; with the feature `blake3` there is the
+//! crate's.
 //!
 //! Invariant: what these three accept is part of the object with that id, whoever sent it.
 
@@ -96,13 +97,15 @@ impl core::fmt::Display for ObjectError {
 
 impl core::error::Error for ObjectError {}
 
-/// Blocks of an ordinary object: 8 KiB, as a power of two. A request moves six full datagrams, and the blocks' list weighs
-/// 0.4 % of the object.
+/// Blocks of an ordinary object: 8 KiB, as a power of two. A request moves six full datagrams, and
+/// the blocks' list weighs 0.4 % of the object.
 const USUAL_BLOCK_LOG2: u8 = 13;
-/// Below this size blocks of 4 KiB: more of them, so that small data at many nodes does not wait for whole blocks.
+/// Below this size blocks of 4 KiB: more of them, so that small data at many nodes does not wait
+/// for whole blocks.
 const SMALL_BYTES: u64 = 2 << 20;
 
-/// The size of a block for an object of so many bytes, as a power of two; None for more than any object has.
+/// The size of a block for an object of so many bytes, as a power of two; None for more than any
+/// object has.
 pub fn usual_block_log2(bytes: u64) -> Option<u8> {
     let least = match bytes < SMALL_BYTES {
         true => MIN_BLOCK_LOG2,

@@ -6,19 +6,20 @@
 //! - [`Deal`]: which chunks the control node sends to which first-layer node;
 //! - [`Header`]: these with start time and link rate.
 //!
-//! Published: Chunked broadcast, step 2. There the header is one piece. Here the announcement carries it
-//! but for the address table, which is the cast's roster, in the same order.
+//! Published: Chunked broadcast, step 2. There the header is one piece. Here the announcement
+//! carries it but for the address table, which is the cast's roster, in the same order.
 //!
-//! The published layout places only the leaves of two layers: the j-th child of the i-th first-layer
-//! node is at index i*h + j. The rest is ours: the deepest layer comes first and the first layer last,
-//! each in the order of its parents; h may be anything; a tree that is not full lacks the last nodes
-//! of its deepest layer. So the first layer follows the leaves, and index i*h + j holds for all trees
-//! of two layers.
+//! The published layout places only the leaves of two layers: the j-th child of the i-th
+//! first-layer node is at index i*h + j. The rest is ours: the deepest layer comes first and the
+//! first layer last, each in the order of its parents; h may be anything; a tree that is not full
+//! lacks the last nodes of its deepest layer. So the first layer follows the leaves, and index
+//! i*h + j holds for all trees of two layers.
 //!
-//! Neighbours: [`super::estimate`] computes with it, [`super::wire`] sends it, `published` obeys it.
+//! Neighbours: [`super::estimate`] computes with it, [`super::wire`] sends it, `published` obeys
+//! it.
 //!
-//! Invariant: a `Tree` has all its nodes, and a `Header` all its chunks; nothing here divides by zero
-//! or overflows, whatever was received.
+//! Invariant: a `Tree` has all its nodes, and a `Header` all its chunks; nothing here divides by
+//! zero or overflows, whatever was received.
 
 use core::ops::Range;
 
@@ -215,9 +216,9 @@ pub enum Sizes {
 /// Which chunks first-layer nodes are dealt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Deal {
-    /// Each node at least one and each chunk at least once, in turn: with more nodes than chunks the
-    /// first nodes get one each and the rest start again with chunk 0; with more chunks than nodes they
-    /// go round.
+    /// Each node at least one and each chunk at least once, in turn: with more nodes than chunks
+    /// the first nodes get one each and the rest start again with chunk 0; with more chunks than
+    /// nodes they go round.
     #[default]
     Cyclic,
     /// With more nodes than chunks the rest get these chunks, in turn, instead.

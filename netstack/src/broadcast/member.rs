@@ -22,8 +22,8 @@ const MAX_CASTS: usize = 32;
 /// Memberships whose rosters are remembered.
 const MAX_ROSTERS: usize = 4;
 
-/// Bytes that others can make a member keep for each member of a cast: its address (12), two ranges of what is done for every second one (8), and
-/// why it failed (8).
+/// Bytes that others can make a member keep for each member of a cast: its address (12), two ranges
+/// of what is done for every second one (8), and why it failed (8).
 pub const MEMBER_BYTES: u64 = 32;
 
 const _: () = assert!(size_of::<Peer>() + 2 * size_of::<Range>() <= MEMBER_BYTES as usize);
@@ -33,7 +33,8 @@ const _: () = assert!(size_of::<Peer>() + 2 * size_of::<Range>() <= MEMBER_BYTES
 pub struct MemberConfig {
     /// Number of the node, for its counters and texts only.
     pub node: NodeId,
-    /// Its boot, as the control node knows it; 0 where a member is not known to the source by its boot.
+    /// Its boot, as the control node knows it; 0 where a member is not known to the source by its
+    /// boot.
     pub boot: BootEpoch,
     /// Where it is reached.
     pub me: Peer,
@@ -41,19 +42,21 @@ pub struct MemberConfig {
     pub control: Option<Peer>,
     /// The key of this run of the control node.
     pub key: Key,
-    /// Most bytes per second it sends, framing included; 0: as announced, where several casts are under way as the fastest
-    /// of them.
+    /// Most bytes per second it sends, framing included; 0: as announced, where several casts are
+    /// under way as the fastest of them.
     pub rate: u64,
-    /// Reassembly buffers of a block each; 0: the usual number. Fragments that were asked for and may arrive at any time
-    /// never exceed what these hold.
+    /// Reassembly buffers of a block each; 0: the usual number. Fragments that were asked for and
+    /// may arrive at any time never exceed what these hold.
     pub buffers: u32,
-    /// Fragments that may be asked for, and so arrive, at any time, of all casts together: what the receive ring of its card has
-    /// room for; 0: any number. They are shared among the casts that lack something. As many more may come as a block of the largest
-    /// size has (48), so that a cast can begin beside others that have asked for all of it; beyond that casts take turns.
+    /// Fragments that may be asked for, and so arrive, at any time, of all casts together: what the
+    /// receive ring of its card has room for; 0: any number. They are shared among the casts that
+    /// lack something. As many more may come as a block of the largest size has (48), so that a
+    /// cast can begin beside others that have asked for all of it; beyond that casts take turns.
     pub credit: u32,
-    /// Members that all casts together may have in which this one takes part, remembered rosters included, if the store has
-    /// room for so many ([`Store::members_room`]); 0: as many as it has. Whoever has the key can have it keep [`MEMBER_BYTES`]
-    /// of each, so this is what bounds its memory.
+    /// Members that all casts together may have in which this one takes part, remembered rosters
+    /// included, if the store has room for so many ([`Store::members_room`]); 0: as many as it has.
+    /// Whoever has the key can have it keep [`MEMBER_BYTES`] of each, so this is what bounds its
+    /// memory.
     pub members: u32,
     /// Seed of its random choices; different on every node.
     pub seed: u64,
@@ -182,8 +185,9 @@ impl Member {
         self.take_events();
     }
 
-    /// A cast that is not known. False if it is not taken: then nothing is kept of it. Whoever announces it is told where there is
-    /// no room whatever else is under way; else there may be some when the announcement is repeated.
+    /// A cast that is not known. False if it is not taken: then nothing is kept of it. Whoever
+    /// announces it is told where there is no room whatever else is under way; else there may be
+    /// some when the announcement is repeated.
     fn announced(
         &mut self,
         now: Instant,
@@ -234,7 +238,8 @@ impl Member {
             mac: packet.mac,
         };
         if !cast.roster.is_from(packet.from, speaker) {
-            // Somebody says again what another member said. That one says it again, too, until it is answered.
+            // Somebody says again what another member said. That one says it again, too, until it
+            // is answered.
             self.station.counters.bad += 1;
             return false;
         }
@@ -365,8 +370,8 @@ impl Member {
         !self.station.casts().is_empty()
     }
 
-    /// From now on so many fragments may be asked for at a time, as [`MemberConfig::credit`] says, but that 0 is none. What was
-    /// asked for before still comes.
+    /// From now on so many fragments may be asked for at a time, as [`MemberConfig::credit`] says,
+    /// but that 0 is none. What was asked for before still comes.
     pub fn set_credit(&mut self, fragments: u32) {
         self.station.set_credit(fragments);
     }
@@ -423,7 +428,8 @@ impl Member {
     fn room_for(&mut self, members: u32, store: &mut dyn Store) -> Room {
         let kept = self.members_of_casts();
         let room = u64::from(store.members_room());
-        // What was promised to casts under way is taken only when their pages come: what there is room for now may be theirs.
+        // What was promised to casts under way is taken only when their pages come: what there is
+        // room for now may be theirs.
         let beside = self.members_most.min(kept + room);
         self.members_most = room.max(beside).min(most_members(self.config.members));
         let members = u64::from(members);

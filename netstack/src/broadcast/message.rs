@@ -70,8 +70,8 @@ pub enum Message {
     Announce {
         /// Number of the receiver among the members.
         index: MemberIndex,
-        /// Echoed by the acknowledgement. Its sender's clock, so that the echo says how long it took: in microseconds, the
-        /// low bits.
+        /// Echoed by the acknowledgement. Its sender's clock, so that the echo says how long it
+        /// took: in microseconds, the low bits.
         number: u32,
         /// The source's clock when this was sent, as far as the sender knows it, in microseconds.
         clock: u64,
@@ -124,8 +124,8 @@ pub enum Message {
         block: u32,
         /// Bit i: fragment i is in the train.
         fragments: u64,
-        /// How long the request waited at the sender: what its asker waited beyond that is the way there and back.
-        /// [`MAX_HELD`] stands for that long or longer.
+        /// How long the request waited at the sender: what its asker waited beyond that is the way
+        /// there and back. [`MAX_HELD`] stands for that long or longer.
         held: Micros,
     },
     /// How those at or below the sender in the spanning tree stand.
@@ -183,8 +183,8 @@ pub enum Standing {
     Child,
     /// By now somebody else's child.
     Elsewhere,
-    /// Nobody's: it has no room for what a member keeps of the others. It takes no part, keeps nothing of the cast and
-    /// announces it to nobody.
+    /// Nobody's: it has no room for what a member keeps of the others. It takes no part, keeps
+    /// nothing of the cast and announces it to nobody.
     NoRoom,
 }
 

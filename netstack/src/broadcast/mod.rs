@@ -203,8 +203,8 @@ pub trait Store: Hasher {
     /// Keeps a block whose hash was checked. `bytes` is empty where the payload is virtual (see
     /// [`Member::handle_message`]).
     fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom>;
-    /// For so many members there is room beside those of the casts under way, [`MEMBER_BYTES`] each; asked when a cast is
-    /// announced. [`MemberConfig::members`] bounds them as well.
+    /// For so many members there is room beside those of the casts under way, [`MEMBER_BYTES`]
+    /// each; asked when a cast is announced. [`MemberConfig::members`] bounds them as well.
     fn members_room(&mut self) -> u32 {
         u32::MAX
     }

@@ -1,5 +1,5 @@
-//! Holds what a station sends to the rate of its link, and that of each cast to its own, and scales every
-//! wait by the time one block takes there.
+//! Holds what a station sends to the rate of its link, and that of each cast to its own, and scales
+//! every wait by the time one block takes there.
 //!
 //! Invariant: no rate is lost to rounding: credit is kept in bytes times microseconds.
 

@@ -35,9 +35,11 @@ pub struct View<'a> {
     pub silent: &'a [MemberIndex],
     /// Those of them that do not answer at all, or gave wrong data; in ascending order.
     pub gone: &'a [MemberIndex],
-    /// Pages of the roster as far as they are known: who is on one of the others must be asked for first.
+    /// Pages of the roster as far as they are known: who is on one of the others must be asked for
+    /// first.
     pub(super) pages: &'a [Option<Arc<[Peer]>>],
-    /// So many blocks more than usual may be on their way to this member: the others are that far away.
+    /// So many blocks more than usual may be on their way to this member: the others are that far
+    /// away.
     pub farther: u32,
     /// For random choices.
     pub rng: &'a mut Rng,
@@ -132,8 +134,8 @@ pub trait Planner: core::fmt::Debug + Send {
         attempt: u32,
     ) -> Option<MemberIndex>;
 
-    /// A block arrived, was checked and stored. `late`: so many blocks came before it that were asked for after it; None if
-    /// it was asked for more than once.
+    /// A block arrived, was checked and stored. `late`: so many blocks came before it that were
+    /// asked for after it; None if it was asked for more than once.
     fn arrived(
         &mut self,
         _view: &mut View<'_>,
@@ -143,8 +145,8 @@ pub trait Planner: core::fmt::Debug + Send {
     ) {
     }
 
-    /// `asker` asks for a block that is not here yet. True: it does so because whoever usually serves the block is late or
-    /// silent and this member stands in; it must be fetched at once.
+    /// `asker` asks for a block that is not here yet. True: it does so because whoever usually
+    /// serves the block is late or silent and this member stands in; it must be fetched at once.
     fn stands_in(&mut self, _view: &mut View<'_>, _asker: MemberIndex, _block: u32) -> bool {
         false
     }
@@ -175,14 +177,15 @@ pub trait Planner: core::fmt::Debug + Send {
         u32::MAX
     }
 
-    /// A request is late when so many blocks have arrived since those that were asked for before it.
+    /// A request is late when so many blocks have arrived since those that were asked for before
+    /// it.
     fn late_after(&self) -> u32 {
         256
     }
 }
 
-/// The planner of one station of a cast, small whatever the announcement says. By the published scheme it only passes the
-/// announcement on: see [`published_planner`].
+/// The planner of one station of a cast, small whatever the announcement says. By the published
+/// scheme it only passes the announcement on: see [`published_planner`].
 pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
     let blocks = setup.object.blocks();
     let cold = setup.members - setup.holders.min(setup.members);
@@ -202,9 +205,9 @@ pub(crate) fn planner(setup: &Setup, me: MemberIndex) -> Box<dyn Planner> {
     }
 }
 
-/// The planner of a station that takes part in a cast by the published scheme, which keeps a plan of it all
-/// ([`published::plan_bytes`]): made when somebody has said that there is room. None for other schemes, and for a plan that is
-/// too large.
+/// The planner of a station that takes part in a cast by the published scheme, which keeps a plan
+/// of it all ([`published::plan_bytes`]): made when somebody has said that there is room. None for
+/// other schemes, and for a plan that is too large.
 pub(crate) fn published_planner(setup: &Setup, me: MemberIndex) -> Option<Box<dyn Planner>> {
     let cold = setup.members - setup.holders.min(setup.members);
     if !published::is_bounded(&setup.scheme, cold, &setup.object) {
@@ -225,8 +228,9 @@ pub enum ShapeKind {
     DoubleTree,
 }
 
-/// A grid whose first and last blocks cost more than this part of the time for all of them gives way to two trees. They are
-/// faster for little data, but one slow member delays all below it, which a grid evades.
+/// A grid whose first and last blocks cost more than this part of the time for all of them gives
+/// way to two trees. They are faster for little data, but one slow member delays all below it,
+/// which a grid evades.
 const TREES_FOR: u32 = 12;
 
 /// The shape of a cast in the default scheme.

@@ -1,8 +1,8 @@
 //! The addresses of a cast's members, as far as they are known here: whole pages, and single
 //! members that spoke to this one.
 //!
-//! A sealed datagram proves who made it, not who sent it: anybody may send it again from anywhere. So
-//! where a datagram came from is believed only of a member whose address nobody has told yet.
+//! A sealed datagram proves who made it, not who sent it: anybody may send it again from anywhere.
+//! So where a datagram came from is believed only of a member whose address nobody has told yet.
 //!
 //! Invariant: an address that was told, by a page of the roster or at the source by its user, never
 //! gives way to one that a datagram came from.
@@ -17,17 +17,21 @@ use super::{MAX_MEMBERS, Peer};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
-/// Members that may differ from the roster, or spoke before their page was here. As many as a head of
-/// a row has children, with room. The source has no such bound: of those that join late it alone knows the address.
+/// Members that may differ from the roster, or spoke before their page was here. As many as a head
+/// of a row has children, with room. The source has no such bound: of those that join late it alone
+/// knows the address.
 const MAX_LEARNED: usize = 2048;
-/// Pages of the roster that others wait for here: four children, every page of a membership of 16,512.
+/// Pages of the roster that others wait for here: four children, every page of a membership of
+/// 16,512.
 const MAX_WAITING: usize = 1024;
-/// A page is read anew at most so often: whoever sends again what a member sent, from elsewhere, causes no more than that.
+/// A page is read anew at most so often: whoever sends again what a member sent, from elsewhere,
+/// causes no more than that.
 const READ_ANEW_EVERY: Micros = Micros::from_millis(100);
 /// Doublings of the wait for a page.
 const MAX_DOUBLINGS: u32 = 6;
 
-/// A random member of those whose page is known: of the page drawn, or of the next one that is known.
+/// A random member of those whose page is known: of the page drawn, or of the next one that is
+/// known.
 pub(crate) fn any_known(pages: &[Option<Arc<[Peer]>>], rng: &mut Rng) -> Option<MemberIndex> {
     let drawn = rng.below(pages.len() as u64 * u64::from(PAGE_PEERS)) as usize;
     let (page, place) = (drawn / PAGE_PEERS as usize, drawn % PAGE_PEERS as usize);
@@ -197,8 +201,8 @@ impl Roster {
         }
     }
 
-    /// A datagram of a member came from this address. False: the member is elsewhere, and somebody has sent again what
-    /// it sent.
+    /// A datagram of a member came from this address. False: the member is elsewhere, and somebody
+    /// has sent again what it sent.
     pub(crate) fn is_from(&mut self, member: MemberIndex, peer: Peer) -> bool {
         if let Some(told) = self.told(member) {
             return told.addr == peer.addr;
@@ -213,8 +217,8 @@ impl Roster {
         true
     }
 
-    /// A page is needed. How often it was asked for in vain, if it is time to ask (again): after `wait`, doubled every
-    /// time. Whoever answers late is not asked by thousands again and again.
+    /// A page is needed. How often it was asked for in vain, if it is time to ask (again): after
+    /// `wait`, doubled every time. Whoever answers late is not asked by thousands again and again.
     pub(crate) fn need(&mut self, page: u32, now: Instant, wait: Micros) -> Option<u32> {
         if page as usize >= self.pages.len() || self.page(page).is_some() {
             return None;

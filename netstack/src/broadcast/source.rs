@@ -70,8 +70,8 @@ pub struct CastSpec {
     pub members: Vec<(NodeId, Peer, bool)>,
     /// How it spreads.
     pub scheme: Scheme,
-    /// Most bytes per second that each station sends of this cast, framing included: the rate of the members' links, or
-    /// less; 0: the source's.
+    /// Most bytes per second that each station sends of this cast, framing included: the rate of
+    /// the members' links, or less; 0: the source's.
     pub rate: u64,
 }
 
@@ -90,8 +90,8 @@ pub enum CastError {
     BadObject,
     /// The name of the file is empty, too long or has a `/`.
     BadName,
-    /// The scheme cannot be used with so many members: a larger first layer than there are, or a published plan of which
-    /// each node would have to keep too much.
+    /// The scheme cannot be used with so many members: a larger first layer than there are, or a
+    /// published plan of which each node would have to keep too much.
     BadScheme,
 }
 
@@ -247,8 +247,8 @@ impl Source {
     }
 
     /// A node came late or has restarted: it gets the rest. Its address may have changed. A node
-    /// that is no member becomes one. From now on only this boot can say that it has the object: others still tell what an
-    /// earlier one had.
+    /// that is no member becomes one. From now on only this boot can say that it has the object:
+    /// others still tell what an earlier one had.
     pub fn join(
         &mut self,
         now: Instant,

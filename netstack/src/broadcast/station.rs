@@ -1,12 +1,12 @@
 //! What member and source have in common: casts, the queue of messages, the pacers, and the cutting
 //! of trains into datagrams.
 //!
-//! Messages go before data; casts take turns with data, train by train. Each cast keeps to its own rate, all of
-//! them together to that of the link: a cast whose rate is used up is passed over, so that another may have what it
-//! leaves. A train that has begun is ended, at the link's rate.
+//! Messages go before data; casts take turns with data, train by train. Each cast keeps to its own
+//! rate, all of them together to that of the link: a cast whose rate is used up is passed over, so
+//! that another may have what it leaves. A train that has begun is ended, at the link's rate.
 //!
-//! Invariant: everything that leaves is charged to the link's pacer and to that of its cast; no cast changes the rate of
-//! another.
+//! Invariant: everything that leaves is charged to the link's pacer and to that of its cast; no
+//! cast changes the rate of another.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -25,16 +25,19 @@ use crate::wire::key::Key;
 
 /// Casts that ended and are remembered, so that late messages of them are understood.
 const MAX_ENDED: usize = 64;
-/// Casts that were turned away and are remembered, so that others who ask for their blocks are told that these are not here.
+/// Casts that were turned away and are remembered, so that others who ask for their blocks are told
+/// that these are not here.
 const MAX_TURNED_AWAY: usize = 64;
 /// Answers to strangers that wait to be sent.
 const MAX_STRAY: usize = 256;
-/// Casts wait for each other's credit: after so many block times without data, and this time at least, one that has it gives
-/// some up. What a tree's upper levels hold back at 20 Mbit/s is not taken for stuck.
+/// Casts wait for each other's credit: after so many block times without data, and this time at
+/// least, one that has it gives some up. What a tree's upper levels hold back at 20 Mbit/s is not
+/// taken for stuck.
 const STUCK_BLOCKS: u64 = 16;
 const STUCK: Micros = Micros::from_millis(100);
-/// Fragments that may be asked for beyond a station's credit ([`MemberConfig::credit`](super::MemberConfig::credit)), so that a
-/// cast can begin beside others that have asked for all of it: a block of the largest size.
+/// Fragments that may be asked for beyond a station's credit
+/// ([`MemberConfig::credit`](super::MemberConfig::credit)), so that a cast can begin beside others
+/// that have asked for all of it: a block of the largest size.
 pub const SPARE_CREDIT: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(super::FRAGMENT as u32);
 /// Rate before the first cast where none is given: nothing is sent then but answers.
 const BEFORE_CASTS: u64 = 1 << 27;
@@ -59,7 +62,8 @@ pub(crate) struct Station {
     train: Option<(CastId, Peer, Train)>,
     /// The cast whose turn it is.
     turn: usize,
-    /// Fragments that may be asked for at a time, by all casts together, and [`SPARE_CREDIT`] more: see [`Station::share_credit`].
+    /// Fragments that may be asked for at a time, by all casts together, and [`SPARE_CREDIT`] more:
+    /// see [`Station::share_credit`].
     credit: u32,
     /// The cast that asks first: the one after the last that asked.
     asking: usize,
@@ -121,8 +125,9 @@ impl Station {
         self.share_link();
     }
 
-    /// Casts have come or gone. After the last one the rate of the link stays, for what is still to be answered. Each is told
-    /// with how many others it shares the link; one of a lower rate counts as much less.
+    /// Casts have come or gone. After the last one the rate of the link stays, for what is still to
+    /// be answered. Each is told with how many others it shares the link; one of a lower rate
+    /// counts as much less.
     fn share_link(&mut self) {
         let rates: Vec<u64> = self.casts.iter().map(|cast| cast.pacer.rate()).collect();
         if let Some(most) = rates.iter().copied().max().filter(|_| self.as_announced) {
@@ -224,8 +229,8 @@ impl Station {
         found.is_some()
     }
 
-    /// A message of a cast that is not known here, or not any more. `me` is said to be the sender where
-    /// no better number is known.
+    /// A message of a cast that is not known here, or not any more. `me` is said to be the sender
+    /// where no better number is known.
     pub(crate) fn stray(&mut self, from: SocketAddrV4, packet: &Packet, me: MemberIndex) {
         let mut ended = self.ended.iter();
         let ended =
@@ -378,7 +383,8 @@ impl Station {
         };
     }
 
-    /// When what is under way has not come for so long, with a cast waiting for its room, that it may not come at all.
+    /// When what is under way has not come for so long, with a cast waiting for its room, that it
+    /// may not come at all.
     fn stuck_at(&self) -> Instant {
         let Some(since) = self.starving else {
             return Instant::FAR_FUTURE;
@@ -389,7 +395,8 @@ impl Station {
         since.max(self.last_data) + wait
     }
 
-    /// The cast whose turn it is, of those that have a request to give up, gives it up and is asked last.
+    /// The cast whose turn it is, of those that have a request to give up, gives it up and is asked
+    /// last.
     fn take_back_credit(&mut self, now: Instant, store: &mut dyn Store) {
         let (count, first) = (self.casts.len(), self.asking);
         for at in (0..count).map(|step| (first + step) % count) {
@@ -401,10 +408,11 @@ impl Station {
         }
     }
 
-    /// A cast may ask for its share of what may be on its way, as far as the others leave it; for one block in any case, so
-    /// that it waits for no other, as long as there is room within the credit and [`SPARE_CREDIT`]. Beyond that casts take
-    /// turns, block by block: what the next one needs is kept from the others, whose blocks may be smaller. Done anew whenever
-    /// something has changed: [`Station::poll_timeout`] goes by it.
+    /// A cast may ask for its share of what may be on its way, as far as the others leave it; for
+    /// one block in any case, so that it waits for no other, as long as there is room within the
+    /// credit and [`SPARE_CREDIT`]. Beyond that casts take turns, block by block: what the next one
+    /// needs is kept from the others, whose blocks may be smaller. Done anew whenever something has
+    /// changed: [`Station::poll_timeout`] goes by it.
     fn share_credit(&mut self) {
         if self.credit == u32::MAX {
             return;
@@ -501,7 +509,8 @@ impl Station {
         Some((peer, packet))
     }
 
-    /// The next message where [`Station::next_train`] has found nothing: it may have put answers NOT_HERE into the outbox.
+    /// The next message where [`Station::next_train`] has found nothing: it may have put answers
+    /// NOT_HERE into the outbox.
     fn poll_answers(&mut self, now: Instant, store: &mut dyn Store) -> Option<(Peer, Packet)> {
         match self.outbox.is_empty() {
             true => None,

@@ -1,12 +1,13 @@
-//! Members that did not answer or were too late: they are left alone for a while, longer every time.
+//! Members that did not answer or were too late: they are left alone for a while, longer every
+//! time.
 
 use alloc::vec::Vec;
 
 use super::message::MemberIndex;
 use crate::time::{Instant, Micros};
 
-/// Members kept: as many as a member asks in a large grid, with room. With more all are forgotten, and suspected anew if they
-/// are still silent.
+/// Members kept: as many as a member asks in a large grid, with room. With more all are forgotten,
+/// and suspected anew if they are still silent.
 const MAX_SUSPECTS: usize = 512;
 /// Times the wait doubles.
 const MAX_STRIKES: u32 = 8;

@@ -1,8 +1,9 @@
-//! The connection table of a job: how each rank is reached, so that no rank ever asks for an address.
+//! The connection table of a job: how each rank is reached, so that no rank ever asks for an
+//! address.
 //!
-//! Published (Chunked broadcast, "What is distributed"): one entry for each task, about 50 bytes, one
-//! million tasks. [`Entry`] is that entry, and [`Entry::emit`] its published size. What is cast and kept is
-//! smaller: columns, because what is regular in a cluster is regular in its columns.
+//! Published (Chunked broadcast, "What is distributed"): one entry for each task, about 50 bytes,
+//! one million tasks. [`Entry`] is that entry, and [`Entry::emit`] its published size. What is cast
+//! and kept is smaller: columns, because what is regular in a cluster is regular in its columns.
 //!
 //! ```text
 //! 0    magic "HRCT"      8   ranks, u32
@@ -11,15 +12,16 @@
 //! 6    leaf u16          176 the columns' contents
 //! ```
 //!
-//! Leaf: how many ranks share a leaf switch, where they are placed leaf after leaf; else 0 ([`crate::exchange::order`]).
-//! Columns of ranks: adapter, port, window id. Columns of adapters (in the order in which ranks
-//! first use them): node, IPv4, MAC, network id, logical id, LID mask control, port id. A column is
-//! *packed* (kind 1: `count` numbers of `width` bytes) or consists of *runs* (kind 2: `count` records of 28
-//! bytes: first index u32, repeat u32, period u32, base u64, step u64; the value at index i is base +
-//! step * ((i - first) / repeat mod period), wrapping). So blocks and cycles of ranks are one run.
+//! Leaf: how many ranks share a leaf switch, where they are placed leaf after leaf; else 0
+//! ([`crate::exchange::order`]). Columns of ranks: adapter, port, window id. Columns of adapters
+//! (in the order in which ranks first use them): node, IPv4, MAC, network id, logical id, LID mask
+//! control, port id. A column is *packed* (kind 1: `count` numbers of `width` bytes) or consists of
+//! *runs* (kind 2: `count` records of 28 bytes: first index u32, repeat u32, period u32, base u64,
+//! step u64; the value at index i is base + step * ((i - first) / repeat mod period), wrapping). So
+//! blocks and cycles of ranks are one run.
 //!
-//! Neighbours: control encodes, [`super`] carries it like any object, a node looks ranks up where it lies,
-//! by [`Table`], without unpacking and without memory of its own.
+//! Neighbours: control encodes, [`super`] carries it like any object, a node looks ranks up where
+//! it lies, by [`Table`], without unpacking and without memory of its own.
 //!
 //! Invariant: a lookup reads at most the logarithm of the runs, whatever the bytes are; bytes that
 //! make no sense give None.
@@ -45,7 +47,8 @@ const COLUMNS: usize = 10;
 /// Bytes before the columns' contents.
 const HEADER_LEN: usize = 16 + COLUMNS * column::DESCRIPTOR_LEN;
 
-/// How one rank is reached: all that a frame needs, and the names that the published method gives it.
+/// How one rank is reached: all that a frame needs, and the names that the published method gives
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The node it runs on.
@@ -158,8 +161,8 @@ impl core::fmt::Display for TooManyRanks {
 
 impl core::error::Error for TooManyRanks {}
 
-/// The compact form of the table whose ranks have these entries; `leaf` of them share each leaf switch (0: not known, or not
-/// the same everywhere).
+/// The compact form of the table whose ranks have these entries; `leaf` of them share each leaf
+/// switch (0: not known, or not the same everywhere).
 pub fn encode(entries: &[Entry], leaf: u16) -> Result<Vec<u8>, TooManyRanks> {
     if entries.len() > MAX_RANKS as usize {
         return Err(TooManyRanks);

@@ -76,7 +76,8 @@ pub(super) fn object(bytes: &[u8], block_log2: u8) -> (Object, Lists) {
     Object::describe(bytes, block_log2, &mut Memory::default()).expect("the object is small")
 }
 
-/// A cast of this object to so many members that serve each other, and know one another's addresses.
+/// A cast of this object to so many members that serve each other, and know one another's
+/// addresses.
 pub(super) fn mesh_of(object: Object, members: u32) -> message::Setup {
     message::Setup {
         object,
@@ -116,8 +117,8 @@ struct Net {
     jitter: u64,
     /// Fragments from this node are changed in one of so many cases.
     liar: Option<(u32, u64)>,
-    /// Somebody else sends every datagram that is no data again to whom it was for, up to so many microseconds later, this node
-    /// from its own address.
+    /// Somebody else sends every datagram that is no data again to whom it was for, up to so many
+    /// microseconds later, this node from its own address.
     recorder: Option<(u32, u64)>,
     warm: Vec<u32>,
     /// Nodes that have no room for a cast of more members than one.
@@ -368,8 +369,8 @@ impl Net {
     }
 }
 
-/// Casts 1 MB to 100 nodes, of which these have no room; how long it took until the source had heard that from each of them, and
-/// until the others had all of it.
+/// Casts 1 MB to 100 nodes, of which these have no room; how long it took until the source had
+/// heard that from each of them, and until the others had all of it.
 fn cast_beside_full(scheme: Scheme, full: &[u32]) -> (Instant, Instant) {
     let mut net = Net::new(100, 1, 0);
     for node in full {
@@ -402,7 +403,8 @@ fn cast_beside_full(scheme: Scheme, full: &[u32]) -> (Instant, Instant) {
 
 #[test]
 fn nodes_without_room_say_so_at_once_and_hold_up_nobody() {
-    // A child of the source, with 4 to 7 and 20 to 35 below it; a child of another one; one with nobody below it.
+    // A child of the source, with 4 to 7 and 20 to 35 below it; a child of another one; one with
+    // nobody below it.
     let full = [0, 8, 60];
     for scheme in [Scheme::Auto, Scheme::DoubleTree] {
         let (_, alone) = cast_beside_full(scheme.clone(), &[]);
@@ -416,7 +418,8 @@ fn nodes_without_room_say_so_at_once_and_hold_up_nobody() {
     }
 }
 
-/// Casts 2 MB to a mesh of 8; how long it took, as a ratio to the limit, and which share of the fragments came twice.
+/// Casts 2 MB to a mesh of 8; how long it took, as a ratio to the limit, and which share of the
+/// fragments came twice.
 fn mesh(jitter: u64) -> (f64, f64) {
     let mut net = Net::new(8, 1, 0);
     net.jitter = jitter;
@@ -451,7 +454,8 @@ fn a_mesh_gets_everything_in_little_more_than_the_time_of_one_link() {
     assert!(twice <= 0.005, "{twice}");
 }
 
-/// What it takes to cast to so many nodes, in microseconds; somebody records what is sent and sends it again from elsewhere.
+/// What it takes to cast to so many nodes, in microseconds; somebody records what is sent and sends
+/// it again from elsewhere.
 fn time_beside_a_recorder(nodes: u32, recorder: Option<(u32, u64)>) -> u64 {
     let mut net = Net::new(nodes, 5, 0);
     net.recorder = recorder;
@@ -579,7 +583,8 @@ fn stored_before(scheme: Scheme, nodes: u32, block: u32, waits: bool) -> usize {
 
 #[test]
 fn a_block_that_a_program_waits_for_goes_before_others() {
-    // Asked for already, and in the source's queue behind a dozen others of this node and three times as many of others.
+    // Asked for already, and in the source's queue behind a dozen others of this node and three
+    // times as many of others.
     let place = stored_before(Scheme::Direct, 4, 58, false);
     assert!(place > 50, "{place}");
     let place = stored_before(Scheme::Direct, 4, 58, true);

@@ -1,9 +1,9 @@
 //! Messages of casts as datagrams: kinds 64 to 77.
 //!
-//! All but DATA are sealed with the peer key in the envelope of [`crate::wire::datagram`], whose node
-//! number is the sender's number among the members and whose epoch is the cast; the payload begins
-//! with the sender's MAC address. DATA has the first 24 bytes of that envelope and no tag: its bytes
-//! are checked against the object's own hash tree ([`super::hashes`]).
+//! All but DATA are sealed with the peer key in the envelope of [`crate::wire::datagram`], whose
+//! node number is the sender's number among the members and whose epoch is the cast; the payload
+//! begins with the sender's MAC address. DATA has the first 24 bytes of that envelope and no tag:
+//! its bytes are checked against the object's own hash tree ([`super::hashes`]).
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!

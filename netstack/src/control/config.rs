@@ -11,8 +11,8 @@ pub struct Config {
     pub cluster_secret: [u8; 16],
     /// Number of that secret, as given out in personalities.
     pub key_id: u32,
-    /// Version of this build, zero-padded text, to be named where somebody speaks another version of
-    /// the protocol.
+    /// Version of this build, zero-padded text, to be named where somebody speaks another version
+    /// of the protocol.
     pub version: [u8; 16],
     /// Take keys that hold for every boot, as given on kernel command lines.
     pub accept_lab_keys: bool,

@@ -193,7 +193,8 @@ pub enum Event {
         pages: u32,
     },
     /// The node of an adopted rank has it still ([`crate::control::Endpoint::adopt`]). `Started` or
-    /// `LaunchReady` follows, at once or when it is loaded, then the calls that no run has answered.
+    /// `LaunchReady` follows, at once or when it is loaded, then the calls that no run has
+    /// answered.
     Claimed {
         /// The job.
         job: JobId,
@@ -256,7 +257,8 @@ pub enum Event {
     },
     /// A node wants pages: answer with [`crate::control::Endpoint::page_data`].
     PageWanted(PageWanted),
-    /// A rank's next call, each exactly once and in order: answer with [`crate::control::Endpoint::io_reply`].
+    /// A rank's next call, each exactly once and in order: answer with
+    /// [`crate::control::Endpoint::io_reply`].
     IoCall {
         /// The node.
         node: NodeId,

@@ -1,17 +1,22 @@
-//! How many ranks send at a time in the published method: its L, computed from what the network carries.
+//! How many ranks send at a time in the published method: its L, computed from what the network
+//! carries.
 //!
-//! - *The core*: an active rank sends at the full rate of its link. More of them than the trunks carry, core rate by link rate, fill
-//!   the trunks' queues, and these overflow.
-//! - *The port*: no rank receives from two, but the master hears of all active ranks when a step ends, and they end together. Half of
-//!   what its port holds is for these reports; the other half is for the block that it receives in the same step.
-//! - *The time*: there are p steps whatever L is, with a round trip to the master each. A step lasts for the longest target queue, p / L
-//!   blocks rounded up, each with a round trip until its receiver has said that it has it; and then for a report of each active
-//!   rank on the master's link, while the orders for the next step leave it the other way. More active ranks have shorter queues, fewer have
-//!   fewer reports. Where a block and what the link carries in a round trip are B bytes, and a report M, the best is near the root of p * B / M:
-//!   all ranks, but where there are many and both the blocks and the round trip are short.
+//! - *The core*: an active rank sends at the full rate of its link. More of them than the trunks
+//!   carry, core rate by link rate, fill the trunks' queues, and these overflow.
+//! - *The port*: no rank receives from two, but the master hears of all active ranks when a step
+//!   ends, and they end together. Half of what its port holds is for these reports; the other half
+//!   is for the block that it receives in the same step.
+//! - *The time*: there are p steps whatever L is, with a round trip to the master each. A step
+//!   lasts for the longest target queue, p / L blocks rounded up, each with a round trip until its
+//!   receiver has said that it has it; and then for a report of each active rank on the master's
+//!   link, while the orders for the next step leave it the other way. More active ranks have
+//!   shorter queues, fewer have fewer reports. Where a block and what the link carries in a round
+//!   trip are B bytes, and a report M, the best is near the root of p * B / M: all ranks, but where
+//!   there are many and both the blocks and the round trip are short.
 //!
-//! Source: the method of grouped exchange leaves open how L is chosen; this is derived from its steps. Neighbours:
-//! [`super::published`] has the schedule, [`super::alltoall`] asks for L where none is given.
+//! Source: the method of grouped exchange leaves open how L is chosen; this is derived from its
+//! steps. Neighbours: [`super::published`] has the schedule, [`super::alltoall`] asks for L where
+//! none is given.
 //!
 //! Invariant: a pure function; at least one rank is active, and at most all.
 
@@ -57,7 +62,8 @@ impl Network {
         most.max(1) as u32
     }
 
-    /// What all steps take with so many active, in bytes of a link; round trips, which are as many for all, left out.
+    /// What all steps take with so many active, in bytes of a link; round trips, which are as many
+    /// for all, left out.
     fn cost(&self, active: u32) -> u128 {
         let (ranks, active) = (u128::from(self.ranks), u128::from(active));
         let idle = u128::from(self.rate) * u128::from(self.round_trip.0) / 1_000_000;

@@ -1,18 +1,19 @@
 //! One all-to-all exchange at one rank.
 //!
-//! As sender it tells a few ranks at a time, in the order of the rounds, that it is ready for them, and serves what
-//! they pull. As receiver it pulls from a few ready senders, the earliest round first, as far as the credit
-//! goes. Small blocks go unasked. A rank that does not pull when it is told gives up its place to others and is told again
-//! later; a rank that nobody is ready for asks around: so late starters hold nobody up and are not forgotten.
+//! As sender it tells a few ranks at a time, in the order of the rounds, that it is ready for them,
+//! and serves what they pull. As receiver it pulls from a few ready senders, the earliest round
+//! first, as far as the credit goes. Small blocks go unasked. A rank that does not pull when it is
+//! told gives up its place to others and is told again later; a rank that nobody is ready for asks
+//! around: so late starters hold nobody up and are not forgotten.
 //!
-//! Everything is known by the number of its round: the round in which this rank sends to a peer, and the round in which it
-//! receives from one.
+//! Everything is known by the number of its round: the round in which this rank sends to a peer,
+//! and the round in which it receives from one.
 //!
-//! Neighbours: [`super::endpoint`] drives it; [`super::order`] has the rounds, [`super::inbound`] and [`super::grants`]
-//! the blocks. `sending` has the one side, `receiving` the other.
+//! Neighbours: [`super::endpoint`] drives it; [`super::order`] has the rounds, [`super::inbound`]
+//! and [`super::grants`] the blocks. `sending` has the one side, `receiving` the other.
 //!
-//! Invariant: a block is written once, and the exchange is done when every block has come and every receiver has said that
-//! it has its own.
+//! Invariant: a block is written once, and the exchange is done when every block has come and every
+//! receiver has said that it has its own.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -33,7 +34,8 @@ use crate::time::{Instant, Micros};
 
 /// Receivers that are told at a time that this rank is ready.
 const AHEAD: usize = 8;
-/// Whoever asks before its turn has come is told at once as long as no more is told to all than so many windows of one sender.
+/// Whoever asks before its turn has come is told at once as long as no more is told to all than so
+/// many windows of one sender.
 const TOLD_AHEAD: u32 = 4;
 /// Senders that are pulled from at a time.
 const SENDERS: usize = 6;
@@ -43,10 +45,11 @@ const TELL_AGAIN: u8 = 2;
 const TELL_AGAIN_SENT: u8 = 6;
 /// Senders that should be ready and are not, that are known one by one.
 pub(super) const MAX_OVERDUE: usize = 64;
-/// Senders of the next rounds that are asked when a block begins, where they have not said that they are ready.
+/// Senders of the next rounds that are asked when a block begins, where they have not said that
+/// they are ready.
 const ASKED_AHEAD: usize = 2;
-/// Senders of the last rounds say when they have sent all, even where nothing was lost yet: no later block hides the wait for the
-/// end of theirs.
+/// Senders of the last rounds say when they have sent all, even where nothing was lost yet: no
+/// later block hides the wait for the end of theirs.
 const ENDS_TOLD: u32 = 8;
 /// Senders that hear twice that their block has come.
 const LAST: usize = 8;
@@ -86,7 +89,8 @@ impl Io<'_> {
         }
     }
 
-    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be lost is said twice.
+    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be
+    /// lost is said twice.
     fn say_pull(&mut self, from: Rank, block: BlockId, pull: Pull) {
         self.outbox.push(from, Item::Pull { block, pull });
         if pull.tell && self.credit.is_lossy() {
@@ -94,8 +98,8 @@ impl Io<'_> {
         }
     }
 
-    /// Asks for packets of a block that does not come unasked. As long as this rank has not seen how long an answer takes that is said
-    /// twice: that it was lost would be seen late.
+    /// Asks for packets of a block that does not come unasked. As long as this rank has not seen
+    /// how long an answer takes that is said twice: that it was lost would be seen late.
     fn say_pull_of_long(&mut self, from: Rank, block: BlockId, pull: Pull) {
         if self.credit.is_new() {
             self.outbox.push(from, Item::Pull { block, pull });
@@ -132,8 +136,8 @@ pub(super) struct Exchange {
     ask_at: Instant,
     ask_doublings: u32,
     ask_next: u32,
-    /// Senders of earlier rounds than the last block that came, which are not ready: when they are asked next, and how often they
-    /// were asked.
+    /// Senders of earlier rounds than the last block that came, which are not ready: when they are
+    /// asked next, and how often they were asked.
     overdue: BTreeMap<u32, (Instant, u32)>,
 
     /// Of the rounds before this, those whose block is missing are known: [`Exchange::look_back`].
@@ -162,8 +166,9 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange that begins now. `reports`: what this rank has heard as the master already, in order. `core`:
-    /// bytes a second that the network carries between the ranks, 0 where that is not known.
+    /// An exchange that begins now. `reports`: what this rank has heard as the master already, in
+    /// order. `core`: bytes a second that the network carries between the ranks, 0 where that is
+    /// not known.
     pub(super) fn new(
         op: OpId,
         (context, number): (u16, u32),
@@ -294,7 +299,8 @@ impl Exchange {
         credit.takes(u64::from(longest) * (AHEAD as u64 + 2)) + credit.wait()
     }
 
-    /// How long the answer to a block takes that goes unasked: it waits behind what else goes unasked.
+    /// How long the answer to a block takes that goes unasked: it waits behind what else goes
+    /// unasked.
     fn blind_patience(&self, credit: &Credit) -> Micros {
         let before = credit.blind_bytes() / PACKET as u64;
         credit.takes(before + AHEAD as u64) + credit.round_trip().saturating_mul(2)
@@ -386,7 +392,8 @@ impl Exchange {
         });
     }
 
-    /// The exchange has failed at another rank, which says why, and how many bytes it had for each other where these are equal.
+    /// The exchange has failed at another rank, which says why, and how many bytes it had for each
+    /// other where these are equal.
     pub(super) fn failed_there(&mut self, from: Rank, error: Error, bytes: Option<u64>) {
         let round = self.order.round(from, self.me);
         let is_other =
@@ -468,8 +475,8 @@ impl Exchange {
         }
     }
 
-    /// A rank is lost, whether this exchange needs it or not: the others may fail because of it, so who is waited for is asked soon,
-    /// however long it has been silent.
+    /// A rank is lost, whether this exchange needs it or not: the others may fail because of it, so
+    /// who is waited for is asked soon, however long it has been silent.
     pub(super) fn hurry(&mut self, lost: Rank, io: &mut Io<'_>) {
         if let Some(steps) = &mut self.steps {
             steps.lost(lost, io);
@@ -486,7 +493,8 @@ impl Exchange {
         }
     }
 
-    /// A short block that should have come was probably lost: it is pulled, as soon as there is room for it.
+    /// A short block that should have come was probably lost: it is pulled, as soon as there is
+    /// room for it.
     fn asks_for(&mut self, round: u32) -> bool {
         let is_here = self.inbound.contains_key(&round) || self.waiting.contains(&round);
         if is_here || !self.is_short(self.receives(round)) {

@@ -1,10 +1,11 @@
-//! A barrier at one rank: in stage `s` it tells the rank `2^s` further on that it has come so far, and waits for the
-//! rank `2^s` before it.
+//! A barrier at one rank: in stage `s` it tells the rank `2^s` further on that it has come so far,
+//! and waits for the rank `2^s` before it.
 //!
-//! After the last stage every rank has heard, directly or not, of every other. A token that is lost is asked for by the
-//! rank that misses it.
+//! After the last stage every rank has heard, directly or not, of every other. A token that is lost
+//! is asked for by the rank that misses it.
 //!
-//! Source: Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988 (dissemination).
+//! Source: Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988
+//! (dissemination).
 //!
 //! Invariant: it is done only after every rank has begun it.
 
@@ -76,7 +77,8 @@ impl Barrier {
         barrier
     }
 
-    /// How long a token may take. All wait for one that misses its token; who is only late, or slow, is asked less and less.
+    /// How long a token may take. All wait for one that misses its token; who is only late, or
+    /// slow, is asked less and less.
     fn first_wait(io: &Io<'_>) -> Micros {
         io.credit.short_answer().max(SHORTEST_WAIT)
     }
@@ -142,8 +144,8 @@ impl Barrier {
         self.ask_at
     }
 
-    /// Does what is due. `ended` is a rank whose program has ended: where it was in the barrier to its end, so was every
-    /// rank; else nobody will be.
+    /// Does what is due. `ended` is a rank whose program has ended: where it was in the barrier to
+    /// its end, so was every rank; else nobody will be.
     pub(super) fn tick(&mut self, ended: Option<Rank>, io: &mut Io<'_>) {
         if self.ask_at > io.now {
             return;

@@ -1,18 +1,25 @@
 //! How much may be under way to a rank, and how long to wait for it.
 //!
-//! A rank has asked all its senders together for no more packets than fit three quarters of its port at the switch, half of it where
-//! many are lost, so that nothing overflows there, and for no more than the link carries in eight round trips: that much, rather than one round trip, because
-//! most senders are busy with others when they are asked. One sender alone is asked for three quarters of that. On a slow link one sender may have all of it, and all together what the port holds: what a rank asks for waits
-//! behind the data that its sender receives, so a window that is short stands still for a part of each turn. What
-//! was asked of later rounds, before an earlier one was ready, comes on top, up to half as much again and all that the port holds, on slow links three times:
-//! its senders serve others first, and an earlier round must not wait for them. The round trip is the shortest of what was seen lately between a pull and its first packet; the rate, where it
-//! was not given, is the most that came lately in a period. Both are forgotten again, in favour of what comes later. Until the
-//! rate is known windows are small: on a slow link all of a large one would be lost before anything is known.
+//! A rank has asked all its senders together for no more packets than fit three quarters of its
+//! port at the switch, half of it where many are lost, so that nothing overflows there, and for no
+//! more than the link carries in eight round trips: that much, rather than one round trip, because
+//! most senders are busy with others when they are asked. One sender alone is asked for three
+//! quarters of that. On a slow link one sender may have all of it, and all together what the port
+//! holds: what a rank asks for waits behind the data that its sender receives, so a window that is
+//! short stands still for a part of each turn. What was asked of later rounds, before an earlier
+//! one was ready, comes on top, up to half as much again and all that the port holds, on slow links
+//! three times: its senders serve others first, and an earlier round must not wait for them. The
+//! round trip is the shortest of what was seen lately between a pull and its first packet; the
+//! rate, where it was not given, is the most that came lately in a period. Both are forgotten
+//! again, in favour of what comes later. Until the rate is known windows are small: on a slow link
+//! all of a large one would be lost before anything is known.
 //!
-//! A rank knows its own port, not the queues of trunks between the ranks. Where far more is lost than at random all windows shrink, by
-//! a quarter at a time, and grow slowly again: additive increase and multiplicative decrease (Chiu and Jain 1989), as in TCP.
+//! A rank knows its own port, not the queues of trunks between the ranks. Where far more is lost
+//! than at random all windows shrink, by a quarter at a time, and grow slowly again: additive
+//! increase and multiplicative decrease (Chiu and Jain 1989), as in TCP.
 //!
-//! Invariant: at least one packet may always be under way. A wait that is too short costs a question, never a packet.
+//! Invariant: at least one packet may always be under way. A wait that is too short costs a
+//! question, never a packet.
 
 use super::DEFAULT_PORT_BUFFER;
 use super::message::{BlockId, Pull};
@@ -22,9 +29,11 @@ use crate::time::{Instant, Micros};
 
 /// Bytes of a full data datagram on the wire.
 const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
-/// Ethernet, IPv4 and UDP headers: what every limiter counts. Preamble and gap, which a wire counts too, are left to its queue.
+/// Ethernet, IPv4 and UDP headers: what every limiter counts. Preamble and gap, which a wire counts
+/// too, are left to its queue.
 const HEADERS: usize = 14 + 20 + 8;
-/// Slower links than this are paced, in bytes a second: on faster ones a queue is gone before a timer fires.
+/// Slower links than this are paced, in bytes a second: on faster ones a queue is gone before a
+/// timer fires.
 pub(super) const PACED_BELOW: u64 = 125_000_000;
 /// Rate that is assumed until packets tell more, in bytes a second: 100 Mbit/s.
 const ASSUMED_RATE: u64 = 12_500_000;
@@ -32,24 +41,30 @@ const ASSUMED_RATE: u64 = 12_500_000;
 const DEFAULT_QUEUE: Micros = Micros::from_millis(50);
 /// However often it doubled, the wait is no longer than this, or than one on a slow link.
 const LONGEST_WAIT: Micros = Micros::from_millis(500);
-/// So often a sender is asked before the wait doubles: a few losses in a row are no sign that nobody is there.
+/// So often a sender is asked before the wait doubles: a few losses in a row are no sign that
+/// nobody is there.
 const PATIENT_TRIES: u8 = 2;
 /// Packets under way beyond what round trips explain.
 const SPARE: u64 = 4;
-/// Packets of a round trip that are assumed at least, on links that are paced: there an answer waits for packets in both ends' links.
+/// Packets of a round trip that are assumed at least, on links that are paced: there an answer
+/// waits for packets in both ends' links.
 const LEAST_PACED: u64 = 16;
-/// The link is idle for so many packets, and two round trips, until others than the sender that is waited for are asked.
+/// The link is idle for so many packets, and two round trips, until others than the sender that is
+/// waited for are asked.
 const QUIET_PACKETS: u64 = 4;
 /// Packets of a pull where packets are lost, and the window has room for them.
 const CHUNK: u32 = 16;
 /// Packets of a pull where none are lost. Longer ones save little, and cost where ranks pause.
 const PULL: u32 = 24;
-/// The same on links that are paced; but no more than half of the window, since whoever is asked may be late.
+/// The same on links that are paced; but no more than half of the window, since whoever is asked
+/// may be late.
 const PULL_PACED: u32 = 32;
-/// On links that are paced an idle moment is no sign of a loss where none was seen lately: waits are so many times as long.
+/// On links that are paced an idle moment is no sign of a loss where none was seen lately: waits
+/// are so many times as long.
 const PACED_PATIENCE: u64 = 2;
-/// The same links count as lossy until so many packets have come with nothing asked for again: what was lost in the crowd of a
-/// beginning says nothing of later exchanges, and short pulls and questions take more of them than of others.
+/// The same links count as lossy until so many packets have come with nothing asked for again: what
+/// was lost in the crowd of a beginning says nothing of later exchanges, and short pulls and
+/// questions take more of them than of others.
 const LOSS_FORGOTTEN: u32 = 512;
 /// Shortest round trip that counts.
 const LEAST_RTT: Micros = Micros(20);
@@ -57,7 +72,8 @@ const LEAST_RTT: Micros = Micros(20);
 const ASSUMED_RTT: u64 = 16;
 /// Longest round trip that counts.
 const MAX_RTT: Micros = Micros::from_millis(100);
-/// Of so many answers, and of those before, the shortest is the round trip; the same for periods and the rate.
+/// Of so many answers, and of those before, the shortest is the round trip; the same for periods
+/// and the rate.
 const REMEMBERED: u32 = 64;
 /// A period in which packets are counted has as many, and is as long: they come in heaps.
 const PERIOD_PACKETS: u32 = 32;
@@ -65,7 +81,8 @@ const PERIOD_PACKETS: u32 = 32;
 const PERIOD: Micros = Micros::from_millis(2);
 /// After so many packets it is counted anew how often something was asked for again.
 const EPOCH_PACKETS: u32 = 64;
-/// So often in an epoch is more than what is lost at random: one packet in a hundred comes to that in one epoch of some thousand.
+/// So often in an epoch is more than what is lost at random: one packet in a hundred comes to that
+/// in one epoch of some thousand.
 const CONGESTED: u32 = 5;
 /// More than one packet of so many is much to be lost.
 const MUCH: u64 = 400;
@@ -77,7 +94,8 @@ const FORGET_PACKETS: u64 = 1 << 14;
 const GROWTH: u32 = 2;
 /// Packets that may be under way however much is lost.
 const LEAST_WINDOW: u32 = 8;
-/// Packets that may be under way however much comes unasked: these wait at the port, and each that comes makes room for another.
+/// Packets that may be under way however much comes unasked: these wait at the port, and each that
+/// comes makes room for another.
 const LEAST_BESIDE: u32 = 2;
 /// Most packets under way.
 const MAX_PACKETS: u64 = 120;
@@ -136,10 +154,12 @@ pub(super) struct Credit {
     pacer: Option<Pacer>,
 }
 
-/// How long to wait for packets that were asked for, until their sender is asked whether it sent them.
+/// How long to wait for packets that were asked for, until their sender is asked whether it sent
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
-    /// Until a sender counts as silent, and others have its credit: since it was heard, and since the link carried anything.
+    /// Until a sender counts as silent, and others have its credit: since it was heard, and since
+    /// the link carried anything.
     pub quiet: Micros,
     /// Until it is asked for the first time, and at most later.
     pub first: Micros,
@@ -253,8 +273,8 @@ impl Credit {
         self.probes(now, from, Answer::Packet(packet));
     }
 
-    /// A pull leaves now, for a block that may be on its way: that it comes tells nothing of the round trip, only that its sender
-    /// has met the pull.
+    /// A pull leaves now, for a block that may be on its way: that it comes tells nothing of the
+    /// round trip, only that its sender has met the pull.
     pub(super) fn asked_for_missing(
         &mut self,
         now: Instant,
@@ -330,8 +350,8 @@ impl Credit {
         self.resize();
     }
 
-    /// Something that was asked for did not come. Windows follow what exchanges of the default scheme lose, see `repaired`: messages
-    /// and other schemes only know of it.
+    /// Something that was asked for did not come. Windows follow what exchanges of the default
+    /// scheme lose, see `repaired`: messages and other schemes only know of it.
     pub(super) fn lost(&mut self) {
         (self.is_lossy, self.since_loss) = (true, 0);
     }
@@ -341,13 +361,15 @@ impl Credit {
         self.is_lossy
     }
 
-    /// So much is lost that two senders share the link most of the time, and what is asked of them waits at the port.
+    /// So much is lost that two senders share the link most of the time, and what is asked of them
+    /// waits at the port.
     fn loses_much(&self) -> bool {
         self.in_all.1 * MUCH > self.in_all.0
     }
 
-    /// A pull asks for so many packets again. Where that is often, some queue between the ranks is full, and all windows shrink. Not on
-    /// links that are paced: there is little room to shrink, and the sender's pace is what holds.
+    /// A pull asks for so many packets again. Where that is often, some queue between the ranks is
+    /// full, and all windows shrink. Not on links that are paced: there is little room to shrink,
+    /// and the sender's pace is what holds.
     pub(super) fn repaired(&mut self, packets: u32) {
         self.in_all.1 += u64::from(packets);
         self.resize();
@@ -359,7 +381,8 @@ impl Credit {
         }
     }
 
-    /// Counts what comes in a period; the link carries as much as came in the best of the last periods.
+    /// Counts what comes in a period; the link carries as much as came in the best of the last
+    /// periods.
     fn measure_rate(&mut self, now: Instant, count: u32) {
         self.counted.1 += count;
         let (since, packets) = self.counted;
@@ -378,14 +401,14 @@ impl Credit {
         self.resize();
     }
 
-    /// Data may be sent now. What is handed to a slow link before its time waits in front of it, and what this rank
-    /// asks for waits behind that.
+    /// Data may be sent now. What is handed to a slow link before its time waits in front of it,
+    /// and what this rank asks for waits behind that.
     pub(super) fn may_send(&self, now: Instant) -> bool {
         self.pacer.as_ref().is_none_or(|pacer| pacer.is_ready(now))
     }
 
-    /// When somebody has to look whether data may be sent. Most look anyway before that, because a packet comes; the pacer has
-    /// room for what is late.
+    /// When somebody has to look whether data may be sent. Most look anyway before that, because a
+    /// packet comes; the pacer has room for what is late.
     pub(super) fn sends_at(&self) -> Instant {
         let slack = self.takes(1);
         (self.pacer.as_ref()).map_or(Instant::ZERO, |pacer| pacer.ready_at() + slack)
@@ -413,8 +436,9 @@ impl Credit {
         self.each
     }
 
-    /// Most packets under way from a sender that has the credit of one that is silent for a moment. On a link that is paced
-    /// they are no fewer: a chunk lasts about as long there as a machine may be late, and the link would be idle between two.
+    /// Most packets under way from a sender that has the credit of one that is silent for a moment.
+    /// On a link that is paced they are no fewer: a chunk lasts about as long there as a machine
+    /// may be late, and the link would be idle between two.
     pub(super) fn lent(&self) -> u32 {
         match self.pacer {
             Some(_) => self.each,
@@ -422,7 +446,8 @@ impl Credit {
         }
     }
 
-    /// Packets that a pull asks for, unless less is left of its block. Where packets are lost, pulls are too: shorter ones then.
+    /// Packets that a pull asks for, unless less is left of its block. Where packets are lost,
+    /// pulls are too: shorter ones then.
     pub(super) fn worth(&self) -> u32 {
         match self.is_lossy {
             true => self.chunk,
@@ -430,8 +455,8 @@ impl Credit {
         }
     }
 
-    /// Packets that are sent unasked when an exchange begins: what the link carries until the first pull is there. A receiver that
-    /// has not begun drops them.
+    /// Packets that are sent unasked when an exchange begins: what the link carries until the first
+    /// pull is there. A receiver that has not begun drops them.
     pub(super) fn opening(&self) -> u32 {
         self.opening.min(self.each).min(64)
     }
@@ -456,7 +481,8 @@ impl Credit {
         self.port() / 2
     }
 
-    /// How long an answer takes at most when nothing is lost: windows in front of it at both ends, and round trips.
+    /// How long an answer takes at most when nothing is lost: windows in front of it at both ends,
+    /// and round trips.
     pub(super) fn wait(&self) -> Micros {
         self.takes(2 * u64::from(self.full)) + self.round_trip().saturating_mul(2)
     }
@@ -477,7 +503,8 @@ impl Credit {
         }
     }
 
-    /// How long the answer to a whole block takes: what waits at the port of its receiver, and round trips.
+    /// How long the answer to a whole block takes: what waits at the port of its receiver, and
+    /// round trips.
     pub(super) fn answer(&self) -> Micros {
         self.takes(u64::from(self.chunk) * 2) + self.round_trip().saturating_mul(2)
     }
@@ -492,7 +519,8 @@ impl Credit {
         self.round_trip()
     }
 
-    /// Others send unasked already: until it is known how much comes, it is as much as the link carries.
+    /// Others send unasked already: until it is known how much comes, it is as much as the link
+    /// carries.
     pub(super) fn assume_unasked(&mut self, now: Instant) {
         self.unasked = (now, self.chunk * 2, self.chunk * 2);
     }
@@ -527,8 +555,8 @@ impl Credit {
         (LEAST_BESIDE + 2 * self.opening * free / most).min(self.each)
     }
 
-    /// No round trip was seen yet. It is taken for a long one, and what is lost costs long waits. (Where it is too long to be seen, this
-    /// is over after some packets.)
+    /// No round trip was seen yet. It is taken for a long one, and what is lost costs long waits.
+    /// (Where it is too long to be seen, this is over after some packets.)
     pub(super) fn is_new(&self) -> bool {
         self.shortest.0.min(self.shortest.1) == MAX_RTT && self.in_all.0 < NEW_PACKETS
     }
@@ -548,249 +576,4 @@ impl Credit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_shrink_where_far_more_is_lost_than_at_random_and_grow_again() {
-        let mut credit = Credit::new(1_250_000_000, 0);
-        let epoch = |credit: &mut Credit, repairs: u32| {
-            (0..repairs).for_each(|_| credit.repaired(1));
-            credit.came(Instant::ZERO, Rank(1), 0, EPOCH_PACKETS);
-        };
-        // Few repairs, and each epoch counts for itself.
-        (0..100).for_each(|_| epoch(&mut credit, CONGESTED - 1));
-        assert_eq!(credit.total, 83);
-        let wait = credit.wait();
-        (0..CONGESTED).for_each(|_| credit.repaired(1));
-        assert_eq!((credit.total, credit.each), (62, 46));
-        (0..100).for_each(|_| credit.repaired(1));
-        assert_eq!(credit.total, LEAST_WINDOW);
-        // What congestion makes slow is not asked for sooner.
-        assert_eq!(credit.wait(), wait);
-        epoch(&mut credit, 0);
-        assert_eq!(credit.total, LEAST_WINDOW + GROWTH);
-        (0..200).for_each(|_| epoch(&mut credit, 0));
-        assert_eq!(credit.total, 83);
-        // In the long run what was lost is forgotten.
-        (0..2_000).for_each(|_| epoch(&mut credit, 0));
-        assert_eq!(credit.total, 120);
-        let mut paced = Credit::new(625_000, 32_000);
-        (0..100).for_each(|_| paced.repaired(1));
-        assert_eq!(paced.total, 20);
-    }
-
-    #[test]
-    fn a_block_that_crosses_its_pull_tells_nothing_of_the_round_trip() {
-        let mut credit = Credit::new(125_000_000, 0);
-        let block = BlockId::Exchange(0, 0);
-        let pull = Pull {
-            serial: 1,
-            first: 0,
-            packets: 1,
-            tell: true,
-        };
-        let assumed = credit.round_trip();
-        let begin = Instant::from_micros(1_000);
-        credit.asked_for_missing(begin, Rank(1), block, &pull);
-        credit.came(begin + Micros(3), Rank(1), 0, 1);
-        assert_eq!(credit.round_trip(), assumed);
-        credit.served(begin + Micros(300), Rank(1), BlockId::Exchange(0, 1), 1);
-        assert_eq!(credit.round_trip(), assumed);
-        credit.served(begin + Micros(400), Rank(1), block, 1);
-        assert_eq!(credit.round_trip(), Micros(400));
-    }
-
-    #[test]
-    fn what_comes_unasked_leaves_less_room_for_what_is_asked_for() {
-        let mut credit = Credit::new(1_250_000_000, 0);
-        let mut now = Instant::from_micros(1_000);
-        assert_eq!(credit.beside_unasked(now), 42);
-        for _ in 0..200 {
-            now += Micros(1);
-            credit.came_unasked(now, 1);
-        }
-        assert_eq!(credit.beside_unasked(now), LEAST_BESIDE);
-        // Half of the link is free, and then all of it.
-        for _ in 0..100 {
-            now += Micros(2);
-            credit.came_unasked(now, 1);
-        }
-        let half = credit.beside_unasked(now);
-        assert!((9..=35).contains(&half), "{half}");
-        assert_eq!(credit.beside_unasked(now + Micros(200)), 42);
-    }
-
-    #[test]
-    fn windows_fit_the_link_and_the_port() {
-        // 10 Gbit/s and 20 us: 16 packets.
-        let credit = Credit::new(1_250_000_000, 0);
-        assert_eq!((credit.total, credit.each, credit.chunk), (120, 90, 16));
-        assert_eq!(
-            (credit.bound, credit.opening, credit.worth()),
-            (166, 20, 24)
-        );
-        // 5 Mbit/s behind a queue of 32 KB: all of it, for one sender.
-        let slow = Credit::new(625_000, 32_000);
-        assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
-        assert_eq!((slow.bound, slow.opening, slow.worth()), (80, 4, 10));
-        assert!(slow.wait() > slow.takes(21));
-        // Nobody says what the port holds: 50 ms.
-        let slow = Credit::new(625_000, 0);
-        assert_eq!((slow.total, slow.each, slow.chunk), (20, 20, 5));
-        assert_eq!(slow.blind_bytes(), 15_625);
-    }
-
-    #[test]
-    fn where_packets_are_lost_pulls_are_shorter_and_where_many_are_windows_too() {
-        let mut credit = Credit::new(1_250_000_000, 0);
-        credit.came(Instant::ZERO, Rank(1), 0, 1_000);
-        credit.lost();
-        credit.repaired(1);
-        assert_eq!((credit.total, credit.worth()), (120, 16));
-        credit.repaired(2);
-        assert_eq!((credit.total, credit.each), (83, 62));
-        // It was for a moment.
-        credit.came(Instant::ZERO, Rank(1), 0, 200);
-        assert_eq!((credit.total, credit.worth()), (120, 16));
-        let mut slow = Credit::new(625_000, 32_000);
-        slow.lost();
-        slow.repaired(100);
-        assert_eq!((slow.total, slow.worth()), (20, 5));
-    }
-
-    #[test]
-    fn links_that_are_paced_forget_a_loss_and_wait_for_twice_as_long_then() {
-        let mut slow = Credit::new(625_000, 32_000);
-        let wait = |credit: &Credit, packets| {
-            credit.takes(packets) + credit.round_trip().saturating_mul(2)
-        };
-        assert_eq!(slow.waits().first, wait(&slow, 12));
-        slow.came(Instant::ZERO, Rank(1), 0, 100);
-        slow.lost();
-        slow.came(Instant::ZERO, Rank(1), 0, LOSS_FORGOTTEN - 1);
-        assert_eq!((slow.is_lossy(), slow.worth()), (true, 5));
-        assert_eq!(slow.waits().first, wait(&slow, 6));
-        // Another one: it is counted anew.
-        slow.lost();
-        slow.came(Instant::ZERO, Rank(1), 0, LOSS_FORGOTTEN - 1);
-        assert!(slow.is_lossy());
-        slow.came(Instant::ZERO, Rank(1), 0, 1);
-        assert_eq!((slow.is_lossy(), slow.worth()), (false, 10));
-        assert_eq!(slow.waits().first, wait(&slow, 12));
-        let mut fast = Credit::new(1_250_000_000, 0);
-        fast.lost();
-        fast.came(Instant::ZERO, Rank(1), 0, 100 * LOSS_FORGOTTEN);
-        assert_eq!((fast.is_lossy(), fast.worth()), (true, 16));
-    }
-
-    #[test]
-    fn a_rank_is_new_until_a_round_trip_was_seen_or_much_has_come() {
-        let begin = Instant::from_micros(1_000_000);
-        let mut slow = Credit::new(60_000, 0);
-        for packet in 0..NEW_PACKETS as u32 {
-            assert!(slow.is_new());
-            let asked = begin + Micros::from_millis(150 * u64::from(packet));
-            slow.asked(asked, Rank(1), packet);
-            slow.came(asked + Micros::from_millis(150), Rank(1), packet, 1);
-        }
-        assert!(!slow.is_new());
-        let mut fast = Credit::new(1_250_000_000, 0);
-        fast.change(0, 20);
-        // What goes unasked is no answer.
-        fast.came(begin, Rank(1), 3, 1);
-        fast.asked(begin, Rank(1), 20);
-        assert!(fast.is_new());
-        fast.came(begin + Micros(30), Rank(1), 20, 1);
-        assert!(!fast.is_new());
-    }
-
-    #[test]
-    fn whatever_a_port_holds_something_may_be_asked_for() {
-        for rate in [0, 1, 60_000, 625_000, 125_000_000, 1_250_000_000] {
-            for port in [0, 1, 1_538, 2_000, 3_100, 20_000, u32::MAX] {
-                let mut credit = Credit::new(rate, port);
-                for _ in 0..2 {
-                    assert!(
-                        credit.total >= 1 && credit.room() >= credit.total,
-                        "{credit:?}"
-                    );
-                    assert!((1..=credit.total).contains(&credit.worth()), "{credit:?}");
-                    credit.repaired(1_000);
-                }
-            }
-        }
-        // Of the first packets few came for a second, so that the link seems to carry next to nothing.
-        let mut slow = Credit::new(0, 0);
-        slow.change(0, 32);
-        slow.came(Instant::from_micros(1), Rank(1), 0, 1);
-        slow.came(Instant::from_micros(2_000_000), Rank(1), 1, 31);
-        slow.change(32, 0);
-        assert!(slow.room() >= 1 && slow.port() < 2 * FULL, "{slow:?}");
-    }
-
-    #[test]
-    fn a_window_that_waits_for_itself_does_not_grow_beyond_the_port() {
-        // 5 Mbit/s: a packet each 2.4 ms, 15 of them before the first that was pulled.
-        let mut credit = Credit::new(0, 0);
-        let mut now = Instant::ZERO;
-        credit.change(0, 15);
-        for packet in 15..2_000 {
-            credit.asked(now, Rank(1), packet);
-            credit.change(15, 16);
-            now += Micros(2_420);
-            credit.came(now, Rank(1), packet - 15, 1);
-            credit.change(16, 15);
-            assert!(credit.total <= 20, "{credit:?}");
-        }
-        assert!((600_000..660_000).contains(&credit.rate), "{credit:?}");
-        assert_eq!(credit.total, 15);
-    }
-
-    #[test]
-    fn rate_and_round_trip_are_measured_where_they_are_not_given() {
-        let mut credit = Credit::new(0, 0);
-        assert_eq!((credit.rate, credit.total), (ASSUMED_RATE, 20));
-        // 100 packets a millisecond, each 300 us after its pull, and always one more under way.
-        let mut now = Instant::ZERO;
-        credit.change(0, 1);
-        for packet in 0..10_000 {
-            credit.asked(now, Rank(1), packet);
-            credit.change(0, 1);
-            credit.came(now + Micros(300), Rank(1), packet, 1);
-            credit.change(1, 0);
-            now += Micros(10);
-        }
-        let rate = 100_000 * FULL;
-        assert!(
-            (rate * 9 / 10..=rate * 11 / 10).contains(&credit.rate),
-            "{}",
-            credit.rate
-        );
-        assert_eq!(credit.round_trip(), Micros(300));
-        assert_eq!(credit.total, 120);
-        // It was told: it does not change.
-        let mut known = Credit::new(625_000, 0);
-        for packet in 0..1000 {
-            known.came(
-                Instant::ZERO + Micros(u64::from(packet) * 10),
-                Rank(1),
-                packet,
-                1,
-            );
-        }
-        assert_eq!(known.rate, 625_000);
-    }
-
-    #[test]
-    fn what_comes_unasked_does_not_tell_the_rate() {
-        let mut credit = Credit::new(0, 0);
-        let wait = credit.wait();
-        for step in 0..10_000 {
-            // A packet every 10 ms is no sign of a link of 1.2 Mbit/s.
-            let now = Instant::ZERO + Micros::from_millis(10 * step);
-            credit.came(now, Rank(1), step as u32, 1);
-        }
-        assert_eq!(credit.wait(), wait);
-    }
-}
+mod tests;

@@ -1,10 +1,12 @@
 //! One rank of one job: posts operations, takes datagrams, gives datagrams and events.
 //!
-//! The drain loop is that of [`crate::node::Endpoint`]. Who has the job's connection table sends the datagrams: here a
-//! peer is its rank. An endpoint answers its peers whatever its program does, so it is fed with datagrams from the launch of
-//! the job on, before the program has posted anything.
+//! The drain loop is that of [`crate::node::Endpoint`]. Who has the job's connection table sends
+//! the datagrams: here a peer is its rank. An endpoint answers its peers whatever its program does,
+//! so it is fed with datagrams from the launch of the job on, before the program has posted
+//! anything.
 //!
-//! Control goes before data: an answer that waits behind a window of data costs its receiver the same time again.
+//! Control goes before data: an answer that waits behind a window of data costs its receiver the
+//! same time again.
 //!
 //! Invariant: nothing is written to memory but through an operation that is posted and not done.
 
@@ -35,9 +37,9 @@ use crate::wire::key::Key;
 
 /// Tokens of barriers that this rank has not reached, by context and number.
 const MAX_EARLY_TOKENS: usize = 256;
-/// A barrier that is not done so long after a rank was lost needs that rank. Where a token was lost its sender may be done with the
-/// barrier, and answers who asks for it when it looks at its network: once a second while its program computes. That is twice in
-/// this time.
+/// A barrier that is not done so long after a rank was lost needs that rank. Where a token was lost
+/// its sender may be done with the barrier, and answers who asks for it when it looks at its
+/// network: once a second while its program computes. That is twice in this time.
 const BARRIER_WITHIN: Micros = Micros::from_millis(2_500);
 /// Looks at who is there after which an exchange has others watched.
 const WATCH_TURN: u32 = 4;
@@ -57,7 +59,8 @@ pub struct Endpoint {
     barriers: Vec<Barrier>,
     letters: Letters,
     numbers: Numbers,
-    /// Ranks that are ready for an exchange that this one has not begun, and the bytes of their blocks.
+    /// Ranks that are ready for an exchange that this one has not begun, and the bytes of their
+    /// blocks.
     early: BTreeMap<(u16, u32, Rank), u64>,
     /// Published scheme, at the master: ranks that are ready for an exchange that it has not begun.
     early_reports: EarlyReports,
@@ -103,7 +106,8 @@ pub(super) use endings::reason;
 use losses::Losses;
 
 impl Endpoint {
-    /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at most [`MAX_RANKS`].
+    /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at
+    /// most [`MAX_RANKS`].
     pub fn new(config: Config, _now: Instant) -> Self {
         assert!(
             config.me.0 < config.size && config.size <= MAX_RANKS,
@@ -145,7 +149,8 @@ impl Endpoint {
     /// Begins an operation. Short operations may be done at once; the event tells.
     ///
     /// # Errors
-    /// Why it was not taken; nothing has changed then, but that one which needs a lost rank counts as posted and failed.
+    /// Why it was not taken; nothing has changed then, but that one which needs a lost rank counts
+    /// as posted and failed.
     pub fn post(
         &mut self,
         now: Instant,
@@ -220,7 +225,8 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// An operation was not taken because a rank is lost. Others that wait for this one in it are to hear of that.
+    /// An operation was not taken because a rank is lost. Others that wait for this one in it are
+    /// to hear of that.
     fn note_refused(&mut self, op: &Op, lost: Rank) {
         match *op {
             Op::Receive { from: None, .. } => self.lost.tell(lost),
@@ -239,7 +245,8 @@ impl Endpoint {
         }
     }
 
-    /// The ranks that are ready for an exchange which begins here now, and the bytes of their blocks.
+    /// The ranks that are ready for an exchange which begins here now, and the bytes of their
+    /// blocks.
     fn take_early(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u64)> {
         let all = (context, number, Rank(0))..=(context, number, NOBODY);
         let early = self.early.extract_if(all, |_, _| true);
@@ -310,7 +317,8 @@ impl Endpoint {
         }
     }
 
-    /// An operation that needs these ranks is refused where one of them is lost, for the one that it would fail for.
+    /// An operation that needs these ranks is refused where one of them is lost, for the one that
+    /// it would fail for.
     fn check_needed(&self, needs: impl Fn(Rank) -> bool) -> Result<(), PostError> {
         match self.lost.first(&needs) {
             Some(rank) => Err(PostError::Lost(self.lost.named(rank, needs))),
@@ -352,7 +360,8 @@ impl Endpoint {
             let own = &mut self.letters.incoming.own;
             own.add(Purpose::Block(op), places.0, places.1, from.bytes);
         }
-        // Fewer find room at the port beside all that may come, and wait there for no longer than their senders do for an answer.
+        // Fewer find room at the port beside all that may come, and wait there for no longer than
+        // their senders do for an answer.
         if ready.len() > io.credit.total() as usize / 2 {
             io.credit.assume_unasked(now);
         }
@@ -386,8 +395,8 @@ impl Endpoint {
         }
     }
 
-    /// Ends an operation without an event: its memory is not touched again. Peers that wait for it hear that it does
-    /// not come; of a message that nobody has begun to receive they never hear.
+    /// Ends an operation without an event: its memory is not touched again. Peers that wait for it
+    /// hear that it does not come; of a message that nobody has begun to receive they never hear.
     pub fn cancel(&mut self, now: Instant, op: OpId) {
         self.letters.cancel(op, io!(self, now));
         if let Some(at) = self.exchanges.iter().position(|exchange| exchange.op == op) {
@@ -429,28 +438,31 @@ impl Endpoint {
         barrier
     }
 
-    /// Somebody says how many bytes a second the rank's link carries, framing included; 0: not known. That is believed of links
-    /// that are slow enough to be paced; others are measured, as if nothing were known.
+    /// Somebody says how many bytes a second the rank's link carries, framing included; 0: not
+    /// known. That is believed of links that are slow enough to be paced; others are measured, as
+    /// if nothing were known.
     pub fn set_rate(&mut self, now: Instant, rate: u64) {
         self.credit
             .set_rate(now, if rate < PACED_BELOW { rate } else { 0 });
         self.settle(now);
     }
 
-    /// How many ranks share each leaf switch, see [`Config::leaf`]: for exchanges that begin from now on. An exchange is right
-    /// whatever order each rank has. Whether they begin in another order than before.
+    /// How many ranks share each leaf switch, see [`Config::leaf`]: for exchanges that begin from
+    /// now on. An exchange is right whatever order each rank has. Whether they begin in another
+    /// order than before.
     pub fn set_leaf(&mut self, leaf: u32) -> bool {
         let before = core::mem::replace(&mut self.order, Order::new(self.config.size, leaf));
         before != self.order
     }
 
-    /// How many ranks share each leaf switch, where exchanges that begin now go in the order that suits these.
+    /// How many ranks share each leaf switch, where exchanges that begin now go in the order that
+    /// suits these.
     pub fn leaf(&self) -> Option<u32> {
         self.order.leaf()
     }
 
-    /// How many bytes a second the network carries between the ranks, all together; 0: as much as all links. It bounds what
-    /// [`super::Active::Computed`] comes to.
+    /// How many bytes a second the network carries between the ranks, all together; 0: as much as
+    /// all links. It bounds what [`super::Active::Computed`] comes to.
     pub fn set_core(&mut self, core: u64) {
         self.core = core;
     }
@@ -464,7 +476,8 @@ impl Endpoint {
             || self.letters.waits_for().any(|other| other == rank)
     }
 
-    /// Nothing waits to be sent, and every message is acknowledged. Whoever missed an answer may still ask for it.
+    /// Nothing waits to be sent, and every message is acknowledged. Whoever missed an answer may
+    /// still ask for it.
     pub fn is_drained(&self) -> bool {
         !self.sends() && self.letters.unacknowledged() == 0
     }
@@ -640,7 +653,8 @@ impl Endpoint {
         Some(train)
     }
 
-    /// The next packet, data as up to `most` packets of a block without their bytes: for simulations.
+    /// The next packet, data as up to `most` packets of a block without their bytes: for
+    /// simulations.
     pub fn poll_packet(
         &mut self,
         now: Instant,
@@ -656,8 +670,8 @@ impl Endpoint {
         Some((to, Packet { from, body }))
     }
 
-    /// Writes the next datagram to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes: whom it is for, and its
-    /// length.
+    /// Writes the next datagram to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes:
+    /// whom it is for, and its length.
     pub fn poll_transmit(
         &mut self,
         now: Instant,

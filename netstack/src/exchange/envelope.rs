@@ -10,13 +10,16 @@
 //! | 8 | n | body |
 //! | 8+n | 8 | SipHash-2-4 of everything before it and the receiver's rank (u32) |
 //!
-//! Half of a data datagram's bytes beyond its packet were things that both ends know: the job, which has a key of its
-//! own, the receiver, the length. Here the key and the tag vouch for them, and they are not sent. The first four bytes are those of every datagram, so that
-//! who shares a port with others finds its own.
+//! Half of a data datagram's bytes beyond its packet were things that both ends know: the job,
+//! which has a key of its own, the receiver, the length. Here the key and the tag vouch for them,
+//! and they are not sent. The first four bytes are those of every datagram, so that who shares a
+//! port with others finds its own.
 //!
-//! Neighbour: [`super::wire`] has the bodies. The decision: `docs/adr/0032-ranks-have-an-envelope-of-their-own.md`.
+//! Neighbour: [`super::wire`] has the bodies. The decision:
+//! `docs/adr/0032-ranks-have-an-envelope-of-their-own.md`.
 //!
-//! Invariant: what opens was sealed by a rank of the same job, member list and version, for this rank.
+//! Invariant: what opens was sealed by a rank of the same job, member list and version, for this
+//! rank.
 
 use super::MAX_RANKS;
 use crate::MAX_DATAGRAM;
@@ -74,8 +77,8 @@ pub fn may_be_of(job: JobId, datagram: &[u8]) -> bool {
     is_exchange(datagram) && datagram.get(4) == Some(&(job.0 as u8))
 }
 
-/// Writes a datagram to the front of `out`, which has [`MAX_DATAGRAM`] bytes; `body` gives the length of what it put in its
-/// place. None when it could not. `key` is that of the job.
+/// Writes a datagram to the front of `out`, which has [`MAX_DATAGRAM`] bytes; `body` gives the
+/// length of what it put in its place. None when it could not. `key` is that of the job.
 pub fn seal(
     key: &Key,
     job: JobId,

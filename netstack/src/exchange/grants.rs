@@ -1,10 +1,10 @@
 //! The sending end of blocks: which packets were asked for and wait to be sent.
 //!
-//! The block with the lowest priority number goes first, so that all ranks work on the earliest round. A block
-//! is sent unasked by granting it here.
+//! The block with the lowest priority number goes first, so that all ranks work on the earliest
+//! round. A block is sent unasked by granting it here.
 //!
-//! Invariant: at most one entry for each receiver and block; a packet that is asked for twice before it is
-//! sent is sent once.
+//! Invariant: at most one entry for each receiver and block; a packet that is asked for twice
+//! before it is sent is sent once.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
@@ -56,8 +56,8 @@ impl Grants {
         self.waiting.len()
     }
 
-    /// The receiver asks for packets of a block of so many bytes. Gives the number of its pull when it is to be told at once
-    /// that nothing of the block waits.
+    /// The receiver asks for packets of a block of so many bytes. Gives the number of its pull when
+    /// it is to be told at once that nothing of the block waits.
     pub(super) fn pull(&mut self, key: Key, bytes: u64, pull: Pull) -> Option<u16> {
         let Pull { serial, first, .. } = pull;
         let left = packets(bytes).saturating_sub(first);

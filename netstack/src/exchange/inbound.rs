@@ -1,14 +1,16 @@
-//! The receiving end of a block: which packets are there, which were asked for, which are asked for again.
+//! The receiving end of a block: which packets are there, which were asked for, which are asked for
+//! again.
 //!
-//! Only a span of packets behind the first that is missing is known one by one, so a block of any length takes the same few
-//! words. A pair of ranks uses one path, which keeps the order, and a sender sends the lowest number first of what it
-//! was asked for. So a packet counts as lost when a higher one has come that was asked for with the same pull or a later one,
-//! or when the sender says that it has sent all that it was asked for. The pull that asks for the end of a block, where its caller
-//! says so, and a question after silence want to be told that. Nothing is asked for again because of silence alone: what waits at
-//! a busy sender would come twice.
+//! Only a span of packets behind the first that is missing is known one by one, so a block of any
+//! length takes the same few words. A pair of ranks uses one path, which keeps the order, and a
+//! sender sends the lowest number first of what it was asked for. So a packet counts as lost when a
+//! higher one has come that was asked for with the same pull or a later one, or when the sender
+//! says that it has sent all that it was asked for. The pull that asks for the end of a block,
+//! where its caller says so, and a question after silence want to be told that. Nothing is asked
+//! for again because of silence alone: what waits at a busy sender would come twice.
 //!
-//! Neighbours: [`super::alltoall`] and [`super::letters`] have one of these for each block they receive;
-//! [`super::grants`] is the other end.
+//! Neighbours: [`super::alltoall`] and [`super::letters`] have one of these for each block they
+//! receive; [`super::grants`] is the other end.
 //!
 //! Invariant: a packet is taken once, and no more is asked for than the caller allows.
 
@@ -18,7 +20,8 @@ use crate::time::{Instant, Micros};
 
 /// Packets that are known one by one.
 const SPAN: u32 = 128;
-/// So often the wait has doubled for the sender of a short block that is missing: it may be many receivers that ask it.
+/// So often the wait has doubled for the sender of a short block that is missing: it may be many
+/// receivers that ask it.
 const MISSING_DOUBLINGS: u8 = 4;
 /// Most times that the wait for a silent sender doubles.
 const MAX_DOUBLINGS: u8 = 10;
@@ -36,14 +39,16 @@ pub(super) struct Inbound {
     again: u128,
     /// The first that was never asked for.
     next: u32,
-    /// Pull that each packet was last asked for with, by its number modulo the span; 0: it comes unasked.
+    /// Pull that each packet was last asked for with, by its number modulo the span; 0: it comes
+    /// unasked.
     asked_with: [u16; SPAN as usize],
     serial: u16,
     /// All of it is sent unasked.
     pushed: bool,
     /// The last packet, answer, pull or question.
     at: Instant,
-    /// Its sender was silent for too long: it is busy with others, or gone. Others have its credit meanwhile.
+    /// Its sender was silent for too long: it is busy with others, or gone. Others have its credit
+    /// meanwhile.
     silent: bool,
     doublings: u8,
 }
@@ -71,7 +76,8 @@ impl Inbound {
     /// A short block that should have come unasked, and is asked for.
     pub(super) fn missing(packets: u32, now: Instant) -> Self {
         Inbound {
-            // The pull wants an answer, and if that is lost the sender asks by itself; or it has not begun.
+            // The pull wants an answer, and if that is lost the sender asks by itself; or it has
+            // not begun.
             doublings: MISSING_DOUBLINGS,
             ..Self::new(packets, 0, now)
         }
@@ -95,7 +101,8 @@ impl Inbound {
         self.again.count_ones() + end.saturating_sub(self.next)
     }
 
-    /// Others have the credit of this sender, because it is silent since a short while: it was not asked why yet.
+    /// Others have the credit of this sender, because it is silent since a short while: it was not
+    /// asked why yet.
     pub(super) fn lends(&self) -> bool {
         self.silent && self.doublings == 0
     }
@@ -110,8 +117,9 @@ impl Inbound {
         self.base == self.packets
     }
 
-    /// Asks for at most `most` packets, the lowest first; gives how many of them for another time. `end_told`: the pull that asks
-    /// for the end of the block wants to be told when all is sent. Else a question after silence finds out that the end was lost.
+    /// Asks for at most `most` packets, the lowest first; gives how many of them for another time.
+    /// `end_told`: the pull that asks for the end of the block wants to be told when all is sent.
+    /// Else a question after silence finds out that the end was lost.
     pub(super) fn ask(&mut self, now: Instant, most: u32, end_told: bool) -> Option<(Pull, u32)> {
         let most = most.min(self.wants());
         if most == 0 {
@@ -229,8 +237,8 @@ impl Inbound {
         (self.asked != 0).then(|| due.min(quiet))
     }
 
-    /// The deadline has passed. Others have the credit of this sender until it is heard; later it is asked to tell when it
-    /// has sent all.
+    /// The deadline has passed. Others have the credit of this sender until it is heard; later it
+    /// is asked to tell when it has sent all.
     pub(super) fn time_out(&mut self, now: Instant, waits: Waits) -> Option<Pull> {
         self.silent = true;
         if now < waits.due(self.at, self.doublings) {
@@ -240,13 +248,15 @@ impl Inbound {
         Some(self.question(now))
     }
 
-    /// The sender says that it waits. It is asked whether it has sent all, where it could have done so.
+    /// The sender says that it waits. It is asked whether it has sent all, where it could have done
+    /// so.
     pub(super) fn prompted(&mut self, now: Instant, round_trip: Micros) -> Option<Pull> {
         let is_owed = self.asked != 0 && now >= self.at + round_trip;
         is_owed.then(|| self.question(now))
     }
 
-    /// The sender says that all of a short block was sent before. What was asked for just now may have passed it.
+    /// The sender says that all of a short block was sent before. What was asked for just now may
+    /// have passed it.
     pub(super) fn sent_before(&mut self, now: Instant, round_trip: Micros) {
         if self.pushed || now >= self.at + round_trip {
             self.served(now, self.serial);

@@ -1,14 +1,15 @@
-//! The receiving end of messages: posted receives, messages that nobody has posted one for, and those that are being
-//! pulled.
+//! The receiving end of messages: posted receives, messages that nobody has posted one for, and
+//! those that are being pulled.
 //!
-//! A short message that nobody waits for is kept with its bytes as long as there is room for them. Then only what it is
-//! is kept, and it is pulled like a long one when its receive is posted: so messages that are not received yet never hold up those
-//! behind them.
+//! A short message that nobody waits for is kept with its bytes as long as there is room for them.
+//! Then only what it is is kept, and it is pulled like a long one when its receive is posted: so
+//! messages that are not received yet never hold up those behind them.
 //!
-//! Neighbours: [`super::letters`] has the sending end; [`super::own`] copies what a rank sends to itself.
+//! Neighbours: [`super::letters`] has the sending end; [`super::own`] copies what a rank sends to
+//! itself.
 //!
-//! Invariant: messages of a pair are matched in the order of their numbers, and receives in the order in which they were posted; the
-//! bytes of messages that wait are bounded.
+//! Invariant: messages of a pair are matched in the order of their numbers, and receives in the
+//! order in which they were posted; the bytes of messages that wait are bounded.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -105,14 +106,16 @@ struct From {
     early: BTreeMap<u32, Letter>,
     unexpected: VecDeque<Letter>,
     transfers: BTreeMap<u32, Transfer>,
-    /// There was no room for its next message, which nobody waits for: those behind it cannot be looked at.
+    /// There was no room for its next message, which nobody waits for: those behind it cannot be
+    /// looked at.
     is_held: bool,
     /// The program has ended, and these are known and were not received.
     unread: Vec<u32>,
 }
 
 impl From {
-    /// What is kept when the program has ended: its sender learns of each message whether it was received.
+    /// What is kept when the program has ended: its sender learns of each message whether it was
+    /// received.
     fn ended(&self) -> Self {
         let there = self.unexpected.iter();
         let there = there.filter(|letter| matches!(letter.content, Content::There));
@@ -163,7 +166,8 @@ impl Incoming {
         self.from.values().map(|from| from.transfers.len()).sum()
     }
 
-    /// The message that a receive would take now: its sender and its place among those of its sender.
+    /// The message that a receive would take now: its sender and its place among those of its
+    /// sender.
     fn first_for(&self, receiving: &Receiving) -> Option<(Rank, usize)> {
         let senders = match receiving.from {
             Some(from) => self.from.range(from..=from),
@@ -178,8 +182,9 @@ impl Incoming {
         firsts.min().map(|(_, sender, at)| (sender, at))
     }
 
-    /// A posted receive cannot be matched before some of the messages that wait are received: they fill the room for them, and
-    /// one that nobody waits for is in front of whatever its sender has for it.
+    /// A posted receive cannot be matched before some of the messages that wait are received: they
+    /// fill the room for them, and one that nobody waits for is in front of whatever its sender has
+    /// for it.
     pub(super) fn is_stuck(&self, op: OpId) -> bool {
         let mut posted = self.posted.iter();
         let sender = posted.find(|receiving| receiving.op == op);
@@ -526,8 +531,8 @@ impl Incoming {
         }
     }
 
-    /// The sender says that a message does not come. `gone`: its memory is not there, which is told again to whoever asks for it;
-    /// else it was taken back, and is as if it had never been sent.
+    /// The sender says that a message does not come. `gone`: its memory is not there, which is told
+    /// again to whoever asks for it; else it was taken back, and is as if it had never been sent.
     pub(super) fn refused(
         &mut self,
         sender: Rank,
@@ -578,7 +583,8 @@ impl Incoming {
         answer(sender, number, true, io);
     }
 
-    /// Asks for packets, as far as the credit goes. What exchanges have asked for of later rounds takes nothing from messages.
+    /// Asks for packets, as far as the credit goes. What exchanges have asked for of later rounds
+    /// takes nothing from messages.
     pub(super) fn pull(&mut self, io: &mut Io<'_>) {
         let transfers = self.from.values().flat_map(|from| from.transfers.values());
         let outstanding = transfers.map(|transfer| transfer.inbound.outstanding());
@@ -631,8 +637,9 @@ impl Incoming {
             .chain(all.map(Rank))
     }
 
-    /// A rank is lost: what was to come from it fails, and receives from any rank, which might wait for it. Short messages that are
-    /// here can still be received. Returns whether a receive from any rank failed.
+    /// A rank is lost: what was to come from it fails, and receives from any rank, which might wait
+    /// for it. Short messages that are here can still be received. Returns whether a receive from
+    /// any rank failed.
     pub(super) fn lose(
         &mut self,
         rank: Rank,
@@ -660,7 +667,8 @@ impl Incoming {
         let before = from.unexpected.len();
         from.unexpected
             .retain(|letter| !matches!(letter.content, Content::There));
-        // Those that came too early stay: a rank that ended well still repeats what was lost before them.
+        // Those that came too early stay: a rank that ended well still repeats what was lost before
+        // them.
         self.waiting -= before - from.unexpected.len();
         any
     }
@@ -696,7 +704,8 @@ impl Incoming {
         self.posted.len() + self.own.operations() + self.from.values().map(of).sum::<usize>()
     }
 
-    /// The program has ended: everything is forgotten but which messages were received, and those whose messages wait are told.
+    /// The program has ended: everything is forgotten but which messages were received, and those
+    /// whose messages wait are told.
     pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
         for (sender, from) in &mut self.from {
             let (sender, from) = (*sender, core::mem::replace(from, From::ended(from)));
@@ -714,7 +723,8 @@ impl Incoming {
         (self.kept, self.waiting) = (0, 0);
     }
 
-    /// The program has ended, and a message is offered again: answers that it was received, if it was.
+    /// The program has ended, and a message is offered again: answers that it was received, if it
+    /// was.
     pub(super) fn answer_received(&self, sender: Rank, number: u32, io: &mut Io<'_>) -> bool {
         let from = self.from.get(&sender);
         let is_received =

@@ -1,17 +1,19 @@
 //! Messages between two ranks, matched by context and tag.
 //!
-//! A message of up to [`SHORT`] bytes goes with the datagram that offers it. A longer one is offered, and pulled by its
-//! receiver once a receive is posted for it. Messages of a pair have numbers and are matched in their order, so that none
-//! overtakes another with the same tag. What nobody has posted a receive for yet waits: offers as such, short messages
-//! with their bytes as far as these have room; else they are pulled, too.
+//! A message of up to [`SHORT`] bytes goes with the datagram that offers it. A longer one is
+//! offered, and pulled by its receiver once a receive is posted for it. Messages of a pair have
+//! numbers and are matched in their order, so that none overtakes another with the same tag. What
+//! nobody has posted a receive for yet waits: offers as such, short messages with their bytes as
+//! far as these have room; else they are pulled, too.
 //!
-//! A message that was taken back, or whose memory is gone, keeps its number: the receiver waits for it before it looks at later
-//! ones. So it stays here until the receiver has said that it knows.
+//! A message that was taken back, or whose memory is gone, keeps its number: the receiver waits for
+//! it before it looks at later ones. So it stays here until the receiver has said that it knows.
 //!
 //! Neighbours: [`super::endpoint`] drives it; `incoming` has the receiving end.
 //!
-//! Invariant: at most [`WINDOW`] messages a pair are offered and not known; the bytes kept here never exceed what the endpoint
-//! was given for them, once for what is sent and once for what is received.
+//! Invariant: at most [`WINDOW`] messages a pair are offered and not known; the bytes kept here
+//! never exceed what the endpoint was given for them, once for what is sent and once for what is
+//! received.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -42,10 +44,12 @@ const KNOWN_WAIT: Micros = Micros::from_millis(100);
 /// Most that the wait doubles.
 const MAX_DOUBLINGS: u32 = 8;
 
-/// Messages that were taken back and whose receivers have not said that they know: who takes back more must wait.
+/// Messages that were taken back and whose receivers have not said that they know: who takes back
+/// more must wait.
 pub(super) const MAX_WITHDRAWN: usize = 1024;
 
-/// What a message that waits for its receiver costs beside its bytes, so that empty ones are bounded too.
+/// What a message that waits for its receiver costs beside its bytes, so that empty ones are
+/// bounded too.
 const LETTER_COST: usize = 64;
 
 /// What a copy of so many bytes counts for.
@@ -129,7 +133,8 @@ impl Outgoing {
 }
 
 impl Letters {
-    /// With so many bytes for what is sent, and as many for what is received; a job of so many ranks.
+    /// With so many bytes for what is sent, and as many for what is received; a job of so many
+    /// ranks.
     pub(super) fn new(bytes: usize, size: u32) -> Self {
         Letters {
             out: BTreeMap::new(),
@@ -306,7 +311,8 @@ impl Letters {
         !self.ready.is_empty()
     }
 
-    /// The memory of a message that is to be sent is gone: its operation fails, and so will its receive.
+    /// The memory of a message that is to be sent is gone: its operation fails, and so will its
+    /// receive.
     pub(super) fn gone(&mut self, to: Rank, number: u32, io: &mut Io<'_>) {
         let Some(letter) = outgoing(&mut self.out, to, number) else {
             return;
@@ -456,7 +462,8 @@ impl Letters {
         letters.filter(|letter| letter.op.is_some()).count() + self.incoming.operations()
     }
 
-    /// The program has ended: what waits in its memory is not to be received any more; copies still go.
+    /// The program has ended: what waits in its memory is not to be received any more; copies still
+    /// go.
     pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
         for (to, out) in &mut self.out {
             let copies = out.letters.iter().any(|letter| letter.copy.is_some());

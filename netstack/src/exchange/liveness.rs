@@ -1,17 +1,18 @@
 //! Who is gone: a rank that something is waited for and that does not answer.
 //!
-//! The endpoint of a node answers whatever its program does, but a node that computes looks at its network only about
-//! once a second. So silence counts from [`QUIET`] on: the rank is asked, again and again, and after [`DEAD`] it is lost. Each
-//! question has a number drawn at random that its answer must have: what somebody recorded and sends again proves nothing, so
-//! whoever is heard of, but has not answered for [`PROVEN`], is asked too.
+//! The endpoint of a node answers whatever its program does, but a node that computes looks at its
+//! network only about once a second. So silence counts from [`QUIET`] on: the rank is asked, again
+//! and again, and after [`DEAD`] it is lost. Each question has a number drawn at random that its
+//! answer must have: what somebody recorded and sends again proves nothing, so whoever is heard of,
+//! but has not answered for [`PROVEN`], is asked too.
 //!
-//! A few ranks are watched at a time. Where more are waited for they take turns: they are asked at once, and whoever
-//! answers makes room for the next.
+//! A few ranks are watched at a time. Where more are waited for they take turns: they are asked at
+//! once, and whoever answers makes room for the next.
 //!
 //! Neighbour: [`super::endpoint`] says who is waited for and when somebody was heard.
 //!
-//! Invariant: nobody is lost without having been asked at least [`MIN_ASKED`] times, and whoever is waited for and dead is lost in
-//! the end.
+//! Invariant: nobody is lost without having been asked at least [`MIN_ASKED`] times, and whoever is
+//! waited for and dead is lost in the end.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -26,7 +27,8 @@ const INTERVAL: Micros = Micros::from_millis(250);
 pub(super) const QUIET: Micros = Micros::from_millis(750);
 /// Time after which a rank is asked that is heard of, but has not answered.
 const PROVEN: Micros = Micros::from_millis(3_000);
-/// Silence after which it is lost: more than three times what a node that computes takes to look at its network.
+/// Silence after which it is lost: more than three times what a node that computes takes to look at
+/// its network.
 pub(super) const DEAD: Micros = Micros::from_millis(4_000);
 /// Questions that it does not answer before it is lost.
 pub(super) const MIN_ASKED: u32 = 5;
@@ -159,8 +161,9 @@ impl Liveness {
         verdicts
     }
 
-    /// Who is watched until the next look: those that were asked and have not answered, and of the others that are waited for the
-    /// next ones by their number. Returns whether there was no room for all.
+    /// Who is watched until the next look: those that were asked and have not answered, and of the
+    /// others that are waited for the next ones by their number. Returns whether there was no room
+    /// for all.
     fn choose(
         &mut self,
         now: Instant,
@@ -257,7 +260,8 @@ mod tests {
             1..2,
             Micros::from_secs(20),
             |liveness, rank, question, now| {
-                // The first question is answered; somebody sends that answer again and again, and everything else.
+                // The first question is answered; somebody sends that answer again and again, and
+                // everything else.
                 let recorded = *first.get_or_insert(question);
                 liveness.answered(rank, recorded, now);
                 liveness.heard(rank, now);

@@ -1,6 +1,7 @@
 //! What ranks say to one another. [`super::wire`] turns it into datagrams.
 //!
-//! Invariant: what is said in every packet's time (data, pulls, answers) owns no heap beyond the list it rides in.
+//! Invariant: what is said in every packet's time (data, pulls, answers) owns no heap beyond the
+//! list it rides in.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -135,8 +136,9 @@ pub enum Item {
     Refuse {
         /// The block.
         block: BlockId,
-        /// Of an exchange: it failed or was cancelled here; else the block is not as long as the other side says. Of a message:
-        /// its memory is gone; else it was taken back, and is as if it had never been sent.
+        /// Of an exchange: it failed or was cancelled here; else the block is not as long as the
+        /// other side says. Of a message: its memory is gone; else it was taken back, and is as if
+        /// it had never been sent.
         gone: bool,
     },
     /// A message waits here.
@@ -176,7 +178,8 @@ pub enum Item {
     },
     /// This rank is lost: its node does not answer, or its program has ended.
     Lost(Loss),
-    /// I have not begun this exchange. I know that you are ready, and ask for your block when I have.
+    /// I have not begun this exchange. I know that you are ready, and ask for your block when I
+    /// have.
     Noted {
         /// Context of the exchange.
         context: u16,
@@ -190,7 +193,8 @@ pub enum Item {
         /// Its number.
         number: u32,
     },
-    /// This barrier failed or was cancelled here, because of that rank's part in it: it cannot be done.
+    /// This barrier failed or was cancelled here, because of that rank's part in it: it cannot be
+    /// done.
     Broken {
         /// Its context.
         context: u16,
@@ -201,8 +205,8 @@ pub enum Item {
         /// What it was.
         why: Why,
     },
-    /// This exchange failed here because of that rank's part in it. Nobody answers it: two ranks in which it has failed would never
-    /// stop.
+    /// This exchange failed here because of that rank's part in it. Nobody answers it: two ranks in
+    /// which it has failed would never stop.
     Fault {
         /// Context of the exchange.
         context: u16,
@@ -221,11 +225,12 @@ pub enum Item {
         context: u16,
         /// Its number.
         number: u32,
-        /// 0: its local part is finished; [`ALL_STEPS`]: that, and all its blocks have come; else so many steps are done.
+        /// 0: its local part is finished; [`ALL_STEPS`]: that, and all its blocks have come; else
+        /// so many steps are done.
         step: u32,
     },
-    /// Published scheme: a target of this rank's queue in this step. Without targets: the master has heard the report with this
-    /// step.
+    /// Published scheme: a target of this rank's queue in this step. Without targets: the master
+    /// has heard the report with this step.
     FromMaster {
         /// Context of the exchange.
         context: u16,
@@ -249,8 +254,8 @@ pub struct Loss {
     pub rank: Rank,
     /// The rank that its program had lost, as it was told last, before it ended itself.
     pub cause: Option<Rank>,
-    /// Its program has ended, and its node still answers for it: what it had done before is done, and who asks it
-    /// hears what is not.
+    /// Its program has ended, and its node still answers for it: what it had done before is done,
+    /// and who asks it hears what is not.
     pub has_ended: bool,
 }
 
@@ -265,7 +270,8 @@ impl Loss {
     }
 }
 
-/// What a rank has done to an exchange or a barrier that failed because of it, or another of whom it has heard.
+/// What a rank has done to an exchange or a barrier that failed because of it, or another of whom
+/// it has heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// Its block has another length.

@@ -1,20 +1,24 @@
-//! How the ranks of a job talk: all-to-all exchange at the rate of the links, messages matched by tag, barriers.
+//! How the ranks of a job talk: all-to-all exchange at the rate of the links, messages matched by
+//! tag, barriers.
 //!
-//! Every transfer is a *block*, cut into packets of [`PACKET`] bytes, that its receiver pulls: it names the packets
-//! that it takes next, from a few senders at a time, never more than a window in all. So no port of a switch is
-//! overrun, whoever is ready exchanges with whoever is ready, and a lost packet is asked for again without a round
-//! having to wait. Small blocks are sent unasked, in the order of the rounds.
+//! Every transfer is a *block*, cut into packets of [`PACKET`] bytes, that its receiver pulls: it
+//! names the packets that it takes next, from a few senders at a time, never more than a window in
+//! all. So no port of a switch is overrun, whoever is ready exchanges with whoever is ready, and a
+//! lost packet is asked for again without a round having to wait. Small blocks are sent unasked, in
+//! the order of the rounds.
 //!
-//! - [`Endpoint`]: one rank of one job; takes operations, datagrams and the time, gives datagrams and events.
-//! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target queues); [`active`]: how many are active.
+//! - [`Endpoint`]: one rank of one job; takes operations, datagrams and the time, gives datagrams
+//!   and events.
+//! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target
+//!   queues); [`active`]: how many are active.
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations. `inbound`, `grants`: both ends of a block.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `settings`: what a launch says. `credit`: how much may be under way. `liveness`: who is gone.
 //!
-//! Invariant: payload is never kept here, but for short messages that wait to be received or acknowledged, whose
-//! bytes are bounded; every table has a bound; an operation ends for every living rank, with an error that names
-//! the rank that is lost.
+//! Invariant: payload is never kept here, but for short messages that wait to be received or
+//! acknowledged, whose bytes are bounded; every table has a bound; an operation ends for every
+//! living rank, with an error that names the rank that is lost.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -54,7 +58,8 @@ pub use wire::is_exchange;
 
 /// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.
 pub const PACKET: usize = 1448;
-/// Most bytes of a message that rides in the datagram that announces it. It is copied when it is posted.
+/// Most bytes of a message that rides in the datagram that announces it. It is copied when it is
+/// posted.
 pub const SHORT: usize = 1384;
 /// Most ranks of a job.
 pub const MAX_RANKS: u32 = 1 << 17;
@@ -64,8 +69,9 @@ pub const MAX_OPS: usize = 256;
 pub const MAX_BLOCK: u64 = ((1 << 24) - 1) * PACKET as u64;
 /// Contexts are numbers below this.
 pub const MAX_CONTEXTS: u32 = 1 << 16;
-/// Most contexts that a rank has exchanges in during its job, and likewise barriers: what it knows of each stays, since
-/// another rank may ask for it at any time. As many communicators as MPICH has.
+/// Most contexts that a rank has exchanges in during its job, and likewise barriers: what it knows
+/// of each stays, since another rank may ask for it at any time. As many communicators as MPICH
+/// has.
 pub const MAX_CONTEXTS_USED: usize = 2048;
 
 /// A piece of a program's memory, by a number that the caller chose.
@@ -130,8 +136,8 @@ pub const DEFAULT_EAGER: u32 = 64 << 10;
 /// What can be posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// A message to one rank. Done when its bytes may be overwritten: at once up to [`SHORT`] bytes, else when
-    /// the receiver has all of it.
+    /// A message to one rank. Done when its bytes may be overwritten: at once up to [`SHORT`]
+    /// bytes, else when the receiver has all of it.
     Send {
         /// The receiver; may be this rank.
         to: Rank,
@@ -157,7 +163,8 @@ pub enum Op {
         /// Most bytes it may have.
         capacity: u64,
     },
-    /// A block from every rank to every rank. All ranks post it, in the same order within a context.
+    /// A block from every rank to every rank. All ranks post it, in the same order within a
+    /// context.
     AllToAll {
         /// Below [`MAX_CONTEXTS`].
         context: u32,
@@ -267,13 +274,15 @@ pub enum Error {
 /// Why an operation was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
-    /// [`MAX_OPS`] operations are under way, or too many messages were taken back at once: wait for one.
+    /// [`MAX_OPS`] operations are under way, or too many messages were taken back at once: wait for
+    /// one.
     Full,
     /// There is no such rank.
     BadRank,
     /// There is no such context.
     BadContext,
-    /// This rank has used [`MAX_CONTEXTS_USED`] contexts for exchanges and barriers already: use one of these.
+    /// This rank has used [`MAX_CONTEXTS_USED`] contexts for exchanges and barriers already: use
+    /// one of these.
     TooManyContexts,
     /// A block is longer than [`MAX_BLOCK`].
     TooLong,

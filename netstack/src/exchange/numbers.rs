@@ -1,11 +1,13 @@
-//! The numbers of exchanges and barriers of each context, which of them did not come to a good end here, and why.
+//! The numbers of exchanges and barriers of each context, which of them did not come to a good end
+//! here, and why.
 //!
-//! Who asks about one that failed or was cancelled must not be told that it is over: it would take for done what never will be.
+//! Who asks about one that failed or was cancelled must not be told that it is over: it would take
+//! for done what never will be.
 //!
 //! Neighbour: [`super::endpoint`] counts and asks.
 //!
-//! Invariant: a few words for each context, however many of its operations fail, and no more contexts of a kind than
-//! [`MAX_CONTEXTS_USED`].
+//! Invariant: a few words for each context, however many of its operations fail, and no more
+//! contexts of a kind than [`MAX_CONTEXTS_USED`].
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -38,7 +40,8 @@ struct Count {
     earlier: bool,
 }
 
-/// Why an exchange or a barrier failed, and the bytes that this rank had for each other in it, where they were equal.
+/// Why an exchange or a barrier failed, and the bytes that this rank had for each other in it,
+/// where they were equal.
 type Fault = (Error, Option<u64>);
 
 /// An exchange or a barrier that failed.
@@ -58,7 +61,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// An operation has failed because of a rank's part in it; of other reasons there is nothing to say.
+    /// An operation has failed because of a rank's part in it; of other reasons there is nothing to
+    /// say.
     pub(super) fn note_fault(
         &mut self,
         line: Line,
@@ -130,7 +134,8 @@ impl Numbers {
         }
     }
 
-    /// It failed or was cancelled here; of one that is long over also when that is not known any more.
+    /// It failed or was cancelled here; of one that is long over also when that is not known any
+    /// more.
     pub(super) fn is_spoiled(&self, context: u16, line: Line, number: u32) -> bool {
         let Some(count) = self.counts.get(&(context, line)) else {
             return false;

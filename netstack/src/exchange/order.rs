@@ -1,15 +1,17 @@
 //! The order in which a rank serves its peers: a row of perfect matchings.
 //!
-//! In round `k` every rank sends to exactly one rank and receives from exactly one. Plain: `i` sends to
-//! `i + k`. With `leaf` ranks on each leaf switch, placed leaf after leaf: round `(b, s)` takes rank
-//! `(leaf l, place q)` to `(l + s + q, q + b)`. The places of a leaf aim at different leaves in every round, so
-//! that the trunks of the tree carry the same in all rounds, where the plain order crosses them in most rounds
-//! with all and in some with none.
+//! In round `k` every rank sends to exactly one rank and receives from exactly one. Plain: `i`
+//! sends to `i + k`. With `leaf` ranks on each leaf switch, placed leaf after leaf: round `(b, s)`
+//! takes rank `(leaf l, place q)` to `(l + s + q, q + b)`. The places of a leaf aim at different
+//! leaves in every round, so that the trunks of the tree carry the same in all rounds, where the
+//! plain order crosses them in most rounds with all and in some with none.
 //!
-//! Source: the linear shift of all-to-all personalized communication; that the published rotation with L = p
-//! is its barrier form is in `docs/exchange.md`. Neighbour: [`super::alltoall`] follows it.
+//! Source: the linear shift of all-to-all personalized communication; that the published rotation
+//! with L = p is its barrier form is in `docs/exchange.md`. Neighbour: [`super::alltoall`] follows
+//! it.
 //!
-//! Invariant: every ordered pair meets in exactly one round, and a round is a permutation of the ranks.
+//! Invariant: every ordered pair meets in exactly one round, and a round is a permutation of the
+//! ranks.
 
 use alloc::vec::Vec;
 
@@ -24,7 +26,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// The plain order, or the one for leaves of `leaf` ranks where these divide `size` (0: not known).
+    /// The plain order, or the one for leaves of `leaf` ranks where these divide `size` (0: not
+    /// known).
     pub fn new(size: u32, leaf: u32) -> Self {
         let fits = leaf > 1 && leaf < size && size.is_multiple_of(leaf);
         Order {
@@ -88,8 +91,9 @@ impl Order {
     }
 }
 
-/// How many ranks share each leaf switch, where they are placed leaf after leaf, as many on each: what [`Order::new`] wants
-/// to know. `switches`: the leaf switch of each rank. 0 where it is not so, or all are on one.
+/// How many ranks share each leaf switch, where they are placed leaf after leaf, as many on each:
+/// what [`Order::new`] wants to know. `switches`: the leaf switch of each rank. 0 where it is not
+/// so, or all are on one.
 pub fn ranks_of_a_leaf(switches: &[u32]) -> u32 {
     let mut leaves = switches.chunk_by(|a, b| a == b);
     let Some(first) = leaves.next() else {

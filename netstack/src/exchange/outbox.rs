@@ -1,6 +1,7 @@
 //! Control items that wait to be sent; those to one rank share a datagram.
 //!
-//! Invariant: bounded. What finds no room is dropped: everything that is said here is said again when it is missed.
+//! Invariant: bounded. What finds no room is dropped: everything that is said here is said again
+//! when it is missed.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

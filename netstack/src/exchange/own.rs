@@ -1,6 +1,7 @@
 //! What a rank sends to itself: copied in pieces, so that no call takes long however much it is.
 //!
-//! Neighbours: [`super::incoming`] adds messages, [`super::endpoint`] the own block of an exchange, and has it copied.
+//! Neighbours: [`super::incoming`] adds messages, [`super::endpoint`] the own block of an exchange,
+//! and has it copied.
 //!
 //! Invariant: an operation that has ended, in whatever way, is in no copy.
 
@@ -60,8 +61,8 @@ impl OwnCopies {
         2 * self.0.iter().filter(messages).count()
     }
 
-    /// Copies a piece. What has come to its end is told: messages by events, a block by what is returned: its operation, and
-    /// whether its memory was there.
+    /// Copies a piece. What has come to its end is told: messages by events, a block by what is
+    /// returned: its operation, and whether its memory was there.
     pub(super) fn step(
         &mut self,
         me: Rank,
@@ -104,7 +105,8 @@ impl OwnCopies {
         None
     }
 
-    /// An operation is not wanted any more, or has failed; who waits for the other end of a message is told.
+    /// An operation is not wanted any more, or has failed; who waits for the other end of a message
+    /// is told.
     pub(super) fn cancel(&mut self, op: OpId, me: Rank, events: &mut VecDeque<Event>) {
         self.0.retain(|copy| match copy.purpose {
             Purpose::Block(block) => block != op,

@@ -1,23 +1,26 @@
 //! The published schedule: which rank sends to whom in which step.
 //!
-//! The ranks wait in a *passive queue*, those that finished their local part first at its head. The first L of it
-//! become the *active queue*. In a round each active rank gets a *target queue*, and the target queues rotate over the active
-//! ranks: in step `f` of a round active rank `i` sends to the ranks of queue `i + f`, one after the other. Then the active ranks go
-//! to the tail of the passive queue and the next L are active, until each was active once.
+//! The ranks wait in a *passive queue*, those that finished their local part first at its head. The
+//! first L of it become the *active queue*. In a round each active rank gets a *target queue*, and
+//! the target queues rotate over the active ranks: in step `f` of a round active rank `i` sends to
+//! the ranks of queue `i + f`, one after the other. Then the active ranks go to the tail of the
+//! passive queue and the next L are active, until each was active once.
 //!
-//! Ranks finish while others are active already. The passive queue keeps the order in which they did; those that have not
-//! finished stand behind them, in the order of their numbers, for they can be sent to. Nobody becomes active before it has finished:
-//! a round begins when L of the ranks that were not active yet have, or all that are left.
+//! Ranks finish while others are active already. The passive queue keeps the order in which they
+//! did; those that have not finished stand behind them, in the order of their numbers, for they can
+//! be sent to. Nobody becomes active before it has finished: a round begins when L of the ranks
+//! that were not active yet have, or all that are left.
 //!
-//! Where L does not divide the number of ranks, target queues differ in length by one, and the last round has only those
-//! active that have not been yet. No target queue is longer than [`MAX_TARGETS`]: where ranks are so many that one would be, more
-//! are active than was asked for.
+//! Where L does not divide the number of ranks, target queues differ in length by one, and the last
+//! round has only those active that have not been yet. No target queue is longer than
+//! [`MAX_TARGETS`]: where ranks are so many that one would be, more are active than was asked for.
 //!
-//! Source: the method of grouped exchange, steps a to g; its loop for target queues, which runs over the end, ends with the
-//! queue here. Neighbours: [`super::steps`] carries it out, [`super::active`] computes an L.
+//! Source: the method of grouped exchange, steps a to g; its loop for target queues, which runs
+//! over the end, ends with the queue here. Neighbours: [`super::steps`] carries it out,
+//! [`super::active`] computes an L.
 //!
-//! Invariant: in a step no rank receives from two; after the last, every ordered pair has met once; ranks are active in the order in
-//! which they finished.
+//! Invariant: in a step no rank receives from two; after the last, every ordered pair has met once;
+//! ranks are active in the order in which they finished.
 
 use alloc::vec::Vec;
 
@@ -43,7 +46,8 @@ pub enum Next {
 /// The schedule, step by step.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// Ranks that have finished their local part and were not active, in the order in which they did: head of the passive queue.
+    /// Ranks that have finished their local part and were not active, in the order in which they
+    /// did: head of the passive queue.
     finished: Vec<Rank>,
     /// By rank: it has finished.
     is_finished: Vec<bool>,
@@ -58,8 +62,9 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `size` ranks that have not finished their local part, and L, which is at least 1 and at most their number (0: all of
-    /// them; nothing but a fabric that carries fewer streams than that speaks for less).
+    /// `size` ranks that have not finished their local part, and L, which is at least 1 and at most
+    /// their number (0: all of them; nothing but a fabric that carries fewer streams than that
+    /// speaks for less).
     pub fn new(size: u32, length: u32) -> Self {
         let size = size as usize;
         Schedule {
@@ -130,8 +135,8 @@ impl Schedule {
     }
 }
 
-/// The L that is used: what was asked for, or so many more that in no round, the last one with what is left over neither, a target
-/// queue is too long.
+/// The L that is used: what was asked for, or so many more that in no round, the last one with what
+/// is left over neither, a target queue is too long.
 fn raised(size: u32, length: u32) -> u32 {
     let fits = |active: u32| size.div_ceil(active) <= MAX_TARGETS;
     let first = match length {
@@ -144,8 +149,9 @@ fn raised(size: u32, length: u32) -> u32 {
     found.unwrap_or(size)
 }
 
-/// The target queues of a round: the passive ranks dealt out by striding, then an active rank each, so that active ranks receive
-/// too. Both queues together have all ranks, and at least one is active.
+/// The target queues of a round: the passive ranks dealt out by striding, then an active rank each,
+/// so that active ranks receive too. Both queues together have all ranks, and at least one is
+/// active.
 pub fn target_queues(active: &[Rank], passive: &[Rank]) -> Vec<Vec<Rank>> {
     let count = active.len();
     let queue = |place: usize| {

@@ -1,16 +1,20 @@
-//! How an all-to-all exchange is done: the default, the published method and what both are compared with.
+//! How an all-to-all exchange is done: the default, the published method and what both are compared
+//! with.
 //!
-//! Key types: [`Scheme`], [`SchemeError`]. Neighbours: `settings` and the command line read the names by [`Scheme::parse`].
+//! Key types: [`Scheme`], [`SchemeError`]. Neighbours: `settings` and the command line read the
+//! names by [`Scheme::parse`].
 
 use core::fmt;
 
 /// A scheme. All but [`Scheme::Default`] and [`Scheme::Published`] are baselines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// Rounds of perfect matchings without a barrier; receivers pull, small blocks are sent unasked.
+    /// Rounds of perfect matchings without a barrier; receivers pull, small blocks are sent
+    /// unasked.
     #[default]
     Default,
-    /// The published method: rank 0 is the master and tells the ranks of the active queue whom to send to.
+    /// The published method: rank 0 is the master and tells the ranks of the active queue whom to
+    /// send to.
     Published {
         /// Length of the active queue, L.
         active: Active,
@@ -21,10 +25,11 @@ pub enum Scheme {
     AtOnceRandom,
     /// Blocks unasked in the order of the rounds, without waiting for anything.
     BlindShift,
-    /// Each rank sends to one at a time and receives from one at a time; who comes to a receiver that is busy tries again
-    /// after a random time, which grows with every conflict.
+    /// Each rank sends to one at a time and receives from one at a time; who comes to a receiver
+    /// that is busy tries again after a random time, which grows with every conflict.
     RandomDelay,
-    /// As that, but who comes waits: of those the one with the greatest weight goes first, which is its rank.
+    /// As that, but who comes waits: of those the one with the greatest weight goes first, which is
+    /// its rank.
     Priority,
     /// As that, but the one with the longest block goes first.
     Volume,
@@ -35,8 +40,8 @@ pub enum Scheme {
 pub enum Active {
     /// All.
     All,
-    /// So many, or all where there are fewer. Where one rank would have more than 65,535 targets in a step, more
-    /// are active: [`super::published`].
+    /// So many, or all where there are fewer. Where one rank would have more than 65,535 targets in
+    /// a step, more are active: [`super::published`].
     Given(u32),
     /// As many as links and ports suggest, see [`super::active`].
     Computed,
@@ -94,7 +99,8 @@ impl Scheme {
     pub fn parse(name: &str) -> Result<Self, SchemeError> {
         Ok(match name {
             "default" => Scheme::Default,
-            // With all ranks active the published method is the rounds with a wait for all after each.
+            // With all ranks active the published method is the rounds with a wait for all after
+            // each.
             "published" | "barrier" => Scheme::Published {
                 active: Active::All,
             },

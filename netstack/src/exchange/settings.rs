@@ -1,12 +1,13 @@
-//! What a launch says about the exchange, in the environment variable `HEARTH_EXCHANGE`: for measurements and for links
-//! that the node cannot know.
+//! What a launch says about the exchange, in the environment variable `HEARTH_EXCHANGE`: for
+//! measurements and for links that the node cannot know.
 //!
-//! The value is a list of `scheme=NAME`, `rate=RATE`, `port-buffer=SIZE` and `leaf=RANKS`, separated by commas; a rate is a number of
-//! bits a second or has a unit ([`size::rate`]), a size is one of [`size::parse`]. All ranks of a job get the same environment, and so
-//! the same settings.
+//! The value is a list of `scheme=NAME`, `rate=RATE`, `port-buffer=SIZE` and `leaf=RANKS`,
+//! separated by commas; a rate is a number of bits a second or has a unit ([`size::rate`]), a size
+//! is one of [`size::parse`]. All ranks of a job get the same environment, and so the same
+//! settings.
 //!
-//! Key types: [`Settings`], [`SettingError`]. Neighbours: the control node looks at the variable when a job is handed in,
-//! the node's kernel when it is launched.
+//! Key types: [`Settings`], [`SettingError`]. Neighbours: the control node looks at the variable
+//! when a job is handed in, the node's kernel when it is launched.
 
 use alloc::string::String;
 use core::fmt;
@@ -32,7 +33,8 @@ pub struct Settings {
     pub rate: u64,
     /// Bytes that the port of a switch holds; 0: the usual number.
     pub port_buffer: u32,
-    /// Ranks on each leaf switch, 0 for the order of their numbers; none: as the connection table says.
+    /// Ranks on each leaf switch, 0 for the order of their numbers; none: as the connection table
+    /// says.
     pub leaf: Option<u32>,
 }
 

@@ -1,17 +1,19 @@
 //! The published method at a rank: what it does as told by the master, and at rank 0 the master.
 //!
-//! A rank tells the master that its local part is finished. When the active queue is full the master tells each active
-//! rank the targets of its queue; the rank sends to one after the other and says when all have their blocks; when
-//! all active ranks have said so, the next step begins. A rank whose blocks have all come says so, at once where it has none: it
-//! need not be told of further steps, and is done when the master knows.
+//! A rank tells the master that its local part is finished. When the active queue is full the
+//! master tells each active rank the targets of its queue; the rank sends to one after the other
+//! and says when all have their blocks; when all active ranks have said so, the next step begins. A
+//! rank whose blocks have all come says so, at once where it has none: it need not be told of
+//! further steps, and is done when the master knows.
 //!
-//! What is said is said again until the other side is heard: a rank repeats its report until the master names a target or answers
-//! it, the master names the targets of a step until their sender reports. A master that has not begun the exchange keeps
-//! what it hears, in order.
+//! What is said is said again until the other side is heard: a rank repeats its report until the
+//! master names a target or answers it, the master names the targets of a step until their sender
+//! reports. A master that has not begun the exchange keeps what it hears, in order.
 //!
 //! Neighbours: [`super::published`] has the schedule, [`super::alltoall`] sends the blocks.
 //!
-//! Invariant: a rank sends only what it was told to, a target once; nobody waits for the master without saying so again.
+//! Invariant: a rank sends only what it was told to, a target once; nobody waits for the master
+//! without saying so again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,8 +26,8 @@ use crate::time::{Instant, Micros};
 
 /// The rank that is the master.
 pub(super) const MASTER: Rank = Rank(0);
-/// Longest wait until something is said again that may be lost, unless an answer takes longer: well below the time for which an
-/// endpoint answers after its last operation.
+/// Longest wait until something is said again that may be lost, unless an answer takes longer: well
+/// below the time for which an endpoint answers after its last operation.
 const LONGEST_WAIT: Micros = Micros::from_millis(10);
 /// The same while a rank waits for its turn: to hear of a master that has failed.
 const TURN_WAIT: Micros = Micros::from_millis(500);
@@ -64,7 +66,8 @@ struct Master {
     /// By rank: all its blocks have come. How many ranks that are not.
     is_done: Vec<bool>,
     left: u32,
-    /// The next round waits for ranks that have not finished their local part, and whose turn it is to be spoken to.
+    /// The next round waits for ranks that have not finished their local part, and whose turn it is
+    /// to be spoken to.
     is_waiting: bool,
     asked: usize,
     /// All steps are done.
@@ -72,8 +75,8 @@ struct Master {
 }
 
 impl Steps {
-    /// At the beginning of an exchange of `size` ranks with `length` active (0: all), of which this one has blocks to send or not.
-    /// `reports`: what the master has heard of it.
+    /// At the beginning of an exchange of `size` ranks with `length` active (0: all), of which this
+    /// one has blocks to send or not. `reports`: what the master has heard of it.
     pub(super) fn new(
         (context, number): (u16, u32),
         (size, length): (u32, u32),
@@ -143,7 +146,8 @@ impl Steps {
         self.report(step, io);
     }
 
-    /// The master hears that a rank has finished its local part (step 0), this step, or all that it has to send.
+    /// The master hears that a rank has finished its local part (step 0), this step, or all that it
+    /// has to send.
     pub(super) fn master_hears(&mut self, from: Rank, step: u32, io: &mut Io<'_>) {
         let id = (self.context, self.number);
         let Some(master) = &mut self.master else {
@@ -227,7 +231,8 @@ impl Steps {
         }
     }
 
-    /// This rank is told a target (step, place, targets in all, rank), or that the master has heard it.
+    /// This rank is told a target (step, place, targets in all, rank), or that the master has heard
+    /// it.
     pub(super) fn told(
         &mut self,
         (step, place, count, to): (u32, u16, u16, Rank),
@@ -284,7 +289,8 @@ impl Steps {
         self.again_at = self.again_at.min(io.now + self.wait);
     }
 
-    /// At the master all steps are done; other ranks are done with the method when it knows that they are.
+    /// At the master all steps are done; other ranks are done with the method when it knows that
+    /// they are.
     pub(super) fn is_over(&self) -> bool {
         (self.master.as_ref()).map_or(self.is_known, |master| master.is_over)
     }
@@ -297,7 +303,8 @@ impl Steps {
         }
     }
 
-    /// Whom it waits for: at the master those from this rank on that are not done, at most so many; else the master.
+    /// Whom it waits for: at the master those from this rank on that are not done, at most so many;
+    /// else the master.
     pub(super) fn waits_for(&self, start: u32, most: usize) -> Vec<Rank> {
         match &self.master {
             _ if self.is_over() => Vec::new(),
@@ -340,8 +347,9 @@ impl Steps {
         }
     }
 
-    /// The master waits for ranks to finish their local part. Nothing shows that one does not take part, and nobody but the
-    /// master need ask it anything: so each is spoken to in turn, and one that has failed says so.
+    /// The master waits for ranks to finish their local part. Nothing shows that one does not take
+    /// part, and nobody but the master need ask it anything: so each is spoken to in turn, and one
+    /// that has failed says so.
     fn ask_unfinished(&mut self, io: &mut Io<'_>) {
         let id = (self.context, self.number);
         let Some(master) = &mut self.master else {
@@ -373,7 +381,8 @@ pub(super) fn answer((context, number): (u16, u32), step: u32) -> Item {
 /// What the master heard of exchanges that it has not begun.
 #[derive(Debug, Default)]
 pub(super) struct EarlyReports {
-    /// By context, number and rank: the last report, behind its place in the order of the first ones.
+    /// By context, number and rank: the last report, behind its place in the order of the first
+    /// ones.
     reports: BTreeMap<(u16, u32, Rank), (u64, u32)>,
     next: u64,
 }

@@ -1,8 +1,9 @@
 //! Datagrams between ranks: kinds 80 to 82, each in an [`super::envelope`].
 //!
-//! A data packet begins with the numbers of packet (24 bits), context (16 bits) and block (24 bits). All ranks have the key of
-//! the job, which is derived from the peer key, the job and the number of the member list: the tag covers the receiver's rank, so that what is sent on to another
-//! is not taken by that one.
+//! A data packet begins with the numbers of packet (24 bits), context (16 bits) and block (24
+//! bits). All ranks have the key of the job, which is derived from the peer key, the job and the
+//! number of the member list: the tag covers the receiver's rank, so that what is sent on to
+//! another is not taken by that one.
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!
@@ -39,8 +40,8 @@ const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
 
-/// Writes a datagram for a rank, any but data, to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its length.
-/// None for data.
+/// Writes a datagram for a rank, any but data, to the front of `out`, which has
+/// [`crate::MAX_DATAGRAM`] bytes; gives its length. None for data.
 pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) -> Option<usize> {
     let kind = match &packet.body {
         Body::Data(_) => return None,
@@ -67,8 +68,8 @@ pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) ->
     })
 }
 
-/// Writes the datagram of the first packet of `data` from a rank to a rank, whose bytes `fill` puts in their place; None when it had none
-/// after all.
+/// Writes the datagram of the first packet of `data` from a rank to a rank, whose bytes `fill` puts
+/// in their place; None when it had none after all.
 pub fn emit_data(
     key: &Key,
     job: JobId,

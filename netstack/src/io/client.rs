@@ -78,8 +78,9 @@ impl Client {
         self.exit
     }
 
-    /// What another run of the control node has to know of the calls: the first that is not done, which of
-    /// the window behind it are (bit i: first + i), and the bytes read from standard input.
+    /// What another run of the control node has to know of the calls: the first that is not done,
+    /// which of the window behind it are (bit i: first + i), and the bytes read from standard
+    /// input.
     pub(crate) fn standing(&self) -> (CallId, u8, u64) {
         let first = self.calls.front().map_or(CallId(self.next), |call| call.id);
         let window = self.calls.iter().take(WINDOW as usize);

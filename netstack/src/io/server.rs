@@ -29,7 +29,8 @@ pub(crate) struct Channel {
     early: BTreeMap<u64, IoOp>,
     /// Calls handed on; the reply once there is one.
     replies: BTreeMap<u64, Option<IoReply>>,
-    /// Calls from `next` on that an earlier run of the control node has answered; fewer than a window.
+    /// Calls from `next` on that an earlier run of the control node has answered; fewer than a
+    /// window.
     done_before: BTreeSet<u64>,
     exit: Option<u64>,
 }
@@ -45,8 +46,8 @@ impl Channel {
         }
     }
 
-    /// The channel of a rank that an earlier run of the control node has served: `first` is the first call
-    /// that is not done, bit i of `done` says that `first` + i is.
+    /// The channel of a rank that an earlier run of the control node has served: `first` is the
+    /// first call that is not done, bit i of `done` says that `first` + i is.
     pub(crate) fn resumed(first: CallId, done: u8) -> Self {
         let is_done = |index: &u64| done >> index & 1 == 1;
         let behind = (0..u64::from(WINDOW)).filter(is_done);

@@ -13,8 +13,8 @@
 //! says so or by its first call, whichever arrives first. [`answers`] has these steps, [`calls`]
 //! what running ranks ask for, [`orphans`] the jobs that nodes should not have.
 //!
-//! A job of an earlier run of the control node is *adopted* ([`adoption`]): each of its ranks is awaited until
-//! its node is heard, then claimed, and goes on where it is.
+//! A job of an earlier run of the control node is *adopted* ([`adoption`]): each of its ranks is
+//! awaited until its node is heard, then claimed, and goes on where it is.
 //!
 //! A command is repeated for as long as its node is up and has not said that it is done: a node
 //! that computes looks at its network once a second only.
@@ -70,8 +70,8 @@ struct RankState {
     rank: Rank,
     launch_block: Arc<[u8]>,
     phase: Phase,
-    /// Adopted: the boot that may be launched on if it has never heard of the job, since it was up when the
-    /// earlier run ended.
+    /// Adopted: the boot that may be launched on if it has never heard of the job, since it was up
+    /// when the earlier run ended.
     launch_on: Option<BootEpoch>,
     /// The signal of the last cancel the node has acknowledged.
     cancelled: u8,

@@ -17,8 +17,8 @@
 //! | 28 + n | | the files, each: 32 bytes identity, 8 bytes length in bytes, 1 byte length of its name, the name |
 //!
 //! Strings are bytes, not text: Linux puts no encoding on arguments. The files are those that the
-//! program finds under `/with`, and no other; their contents are in the node's memory already, known
-//! by their identity.
+//! program finds under `/with`, and no other; their contents are in the node's memory already,
+//! known by their identity.
 //!
 //! Invariant: names satisfy [`is_name`] and no two are the same.
 

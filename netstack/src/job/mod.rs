@@ -111,9 +111,9 @@ pub enum AdoptedRank {
     Ended,
     /// It has not, as far as is known.
     Open {
-        /// The boot of its node that was up when the earlier run ended, where it is possible that it was
-        /// never told of the job: if it says so, the job is launched there. None: that is not possible, or
-        /// not wanted.
+        /// The boot of its node that was up when the earlier run ended, where it is possible that
+        /// it was never told of the job: if it says so, the job is launched there. None: that is
+        /// not possible, or not wanted.
         launch_on: Option<BootEpoch>,
     },
 }

@@ -2,12 +2,12 @@
 //! once however often the command arrives.
 //!
 //! The control node launches a job only where, by all it knows, there is none. So a LAUNCH, and a
-//! RETAIN before it, says of the job before it that its exit was answered (if it has exited) or that
-//! it is an orphan (if not), whatever got lost on the way.
+//! RETAIN before it, says of the job before it that its exit was answered (if it has exited) or
+//! that it is an orphan (if not), whatever got lost on the way.
 //!
-//! A job outlives the control node that launched it: in a new session, and while none is heard, it goes on
-//! *adrift*. Its calls and page requests wait, until the control node claims the job, says that it does
-//! not know it, or launches another, or until it has been adrift for too long
+//! A job outlives the control node that launched it: in a new session, and while none is heard, it
+//! goes on *adrift*. Its calls and page requests wait, until the control node claims the job, says
+//! that it does not know it, or launches another, or until it has been adrift for too long
 //! ([`crate::join::Timing::keep_job`]).
 //!
 //! Invariant: a job id that has ended here is never launched again: the last [`FINISHED`] are
@@ -347,9 +347,10 @@ impl Jobs {
         self.finished.push_back(job);
     }
 
-    /// A new session began, which has said nothing of this node's job yet, numbers its datagrams afresh,
-    /// and may number its jobs afresh. Commands of the sessions before do not open any more, so what
-    /// was remembered against their repetitions goes; what has ended is remembered for claims.
+    /// A new session began, which has said nothing of this node's job yet, numbers its datagrams
+    /// afresh, and may number its jobs afresh. Commands of the sessions before do not open any
+    /// more, so what was remembered against their repetitions goes; what has ended is remembered
+    /// for claims.
     pub(crate) fn new_session(&mut self) {
         if let Some(entry) = &mut self.present {
             entry.adrift = true;

@@ -1,9 +1,9 @@
 //! Who is let into the registry: what a HELLO leads to.
 //!
 //! A new boot of a MAC address whose earlier boot is still heard is either a reboot or a second
-//! machine. The earlier boot is probed: if it answers, the newcomer is refused; if it stays
-//! silent for [`crate::join::Timing::reboot_silence`], the newcomer is welcome, and takes its place with its
-//! first HEARTBEAT. The newcomer just repeats its HELLO meanwhile.
+//! machine. The earlier boot is probed: if it answers, the newcomer is refused; if it stays silent
+//! for [`crate::join::Timing::reboot_silence`], the newcomer is welcome, and takes its place with
+//! its first HEARTBEAT. The newcomer just repeats its HELLO meanwhile.
 
 use core::net::SocketAddrV4;
 
@@ -148,7 +148,8 @@ impl Registry {
         welcome(arrival, out);
     }
 
-    /// A HEARTBEAT of a newcomer has come: it takes the place of the boot before, unless that one is heard.
+    /// A HEARTBEAT of a newcomer has come: it takes the place of the boot before, unless that one
+    /// is heard.
     pub(super) fn confirm_newcomer(&mut self, now: Instant, packet: &Packet<'_>, out: &mut Outbox) {
         let Header { node, epoch, .. } = packet.header();
         let key = (node, epoch);
@@ -172,7 +173,8 @@ impl Registry {
             }
             self.remove(node);
         }
-        // None but those of the boots before it is older: what else waits there was recorded, or is a boot before this one.
+        // None but those of the boots before it is older: what else waits there was recorded, or is
+        // a boot before this one.
         self.newcomers
             .retain(|(other, _), slot| *other != node || slot.since > newcomer.since);
         newcomer.since = now;

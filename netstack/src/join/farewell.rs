@@ -1,8 +1,8 @@
 //! Asking nodes to leave: [`Farewells`] remembers who was asked and repeats it.
 //!
-//! ASK_LEAVE is repeated until the node's LEAVE arrives (which is answered as ever), its STAY (it has
-//! a job), or the limit; a node that is asked gets no new job meanwhile. To a node that is leaving
-//! already a repetition means nothing, so asking twice does no more than asking once.
+//! ASK_LEAVE is repeated until the node's LEAVE arrives (which is answered as ever), its STAY (it
+//! has a job), or the limit; a node that is asked gets no new job meanwhile. To a node that is
+//! leaving already a repetition means nothing, so asking twice does no more than asking once.
 //!
 //! Neighbours: `control::Endpoint` asks and hears the answers, `join::node` is the other side.
 //!

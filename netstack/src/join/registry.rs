@@ -9,12 +9,12 @@
 //! ```
 //!
 //! A session's keys derive from a number that is new for every entry of the registry, so nothing
-//! recorded in an earlier session can be replayed in this one. HELLO can be replayed. So a boot that says
-//! HELLO where another has the place is a *newcomer*: it gets a session, and the place with its first
-//! HEARTBEAT in that session, which nobody can have recorded.
+//! recorded in an earlier session can be replayed in this one. HELLO can be replayed. So a boot
+//! that says HELLO where another has the place is a *newcomer*: it gets a session, and the place
+//! with its first HEARTBEAT in that session, which nobody can have recorded.
 //!
-//! Invariant: a datagram that was not authenticated changes no entry, and a HELLO none but that of its own
-//! boot.
+//! Invariant: a datagram that was not authenticated changes no entry, and a HELLO none but that of
+//! its own boot.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -11,7 +11,8 @@ use crate::wire::datagram::{Header, Kind};
 use crate::wire::join::Hello;
 use crate::wire::key::{Direction, Key};
 
-/// Boots that may want one place at a time: the one that a node has just begun, and recorded ones that somebody says again.
+/// Boots that may want one place at a time: the one that a node has just begun, and recorded ones
+/// that somebody says again.
 pub(super) const NEWCOMERS: usize = 4;
 
 /// A boot of a node and its session.

@@ -2,18 +2,21 @@
 //!
 //! The unit is a **sample**: what one back end submits for one tick of one stream.
 //!
-//! - *Sent* is what back ends say they submitted. Each REPORT carries that count; a parent passes it on in
-//!   the census, so the last word of a back end that died is known to its parent.
-//! - *Stored* are values that arrived at the front end, *filtered* the samples that were reduced into one of
-//!   these beyond the first.
-//! - *Lost* is counted where it happens. On a link: what the child says it handed over less what arrived,
-//!   told by the same REPORTs, so that no acknowledgement is needed; when the link is over, by the last word of either
-//!   end, which a node keeps until it has a tree to tell it in. In a process: what it dropped for lack of a parent or of
-//!   room, because its stream had ended, or because it ended itself.
-//! - What remains is on its way, or **died** with a process: that had taken it in and not passed it on.
+//! - *Sent* is what back ends say they submitted. Each REPORT carries that count; a parent passes
+//!   it on in the census, so the last word of a back end that died is known to its parent.
+//! - *Stored* are values that arrived at the front end, *filtered* the samples that were reduced
+//!   into one of these beyond the first.
+//! - *Lost* is counted where it happens. On a link: what the child says it handed over less what
+//!   arrived, told by the same REPORTs, so that no acknowledgement is needed; when the link is
+//!   over, by the last word of either end, which a node keeps until it has a tree to tell it in. In
+//!   a process: what it dropped for lack of a parent or of room, because its stream had ended, or
+//!   because it ended itself.
+//! - What remains is on its way, or **died** with a process: that had taken it in and not passed it
+//!   on.
 //!
-//! While no process dies, nothing may remain once the tree is down ([`Books::is_settled`]): links and processes count every
-//! sample, independently of what back ends say. The simulator checks that.
+//! While no process dies, nothing may remain once the tree is down ([`Books::is_settled`]): links
+//! and processes count every sample, independently of what back ends say. The simulator checks
+//! that.
 //!
 //! Invariant: figures only grow, so that messages about them can be lost, repeated and overtaken.
 
@@ -42,7 +45,8 @@ pub struct Books {
     pub lost_dropped: u64,
     /// Under way; when the tree is down: died with a process.
     pub missing: u64,
-    /// Arrived from back ends that died, together with their parent, before they could say that they had sent it.
+    /// Arrived from back ends that died, together with their parent, before they could say that
+    /// they had sent it.
     pub unheard: u64,
 }
 
@@ -52,8 +56,8 @@ impl Books {
         self.lost_link + self.lost_dropped + self.missing
     }
 
-    /// Every sample that was sent has arrived or its loss was counted, and nothing else has arrived. So it must be when a tree is
-    /// down of which no process died.
+    /// Every sample that was sent has arrived or its loss was counted, and nothing else has
+    /// arrived. So it must be when a tree is down of which no process died.
     pub fn is_settled(&self) -> bool {
         self.missing == 0 && self.unheard == 0
     }
@@ -72,8 +76,8 @@ struct Link {
 }
 
 impl Link {
-    /// A parent that died may have received what it told nobody of: then only its own word counts. A child that says that it
-    /// handed up less than arrived counts wrong.
+    /// A parent that died may have received what it told nobody of: then only its own word counts.
+    /// A child that says that it handed up less than arrived counts wrong.
     fn lost(&self) -> u64 {
         let handed = match self.ended {
             true => self.handed.max(self.own),

@@ -1,15 +1,17 @@
 //! The time that all processes share: the front end's, estimated hop by hop.
 //!
 //! A REPORT carries its sender's clock, the BEAT brings it back with the parent's estimate of the
-//! overlay's time; half the round trip lies between. A parent says with it over which round trips it knows the time
-//! itself. Of the last [`KEPT`] answers that counts which has the shortest way to the front end: the own round trip and the
-//! parent's. So a fast answer of a parent that did not know better yet does not outlive the parent's error.
-//! Instants of two machines are never compared, only differences within one.
+//! overlay's time; half the round trip lies between. A parent says with it over which round trips
+//! it knows the time itself. Of the last [`KEPT`] answers that counts which has the shortest way to
+//! the front end: the own round trip and the parent's. So a fast answer of a parent that did not
+//! know better yet does not outlive the parent's error. Instants of two machines are never
+//! compared, only differences within one.
 //!
-//! A process asks every [`CLOCK_EVERY`](super::CLOCK_EVERY) until it has [`KEPT`] answers: what it measured while all its
-//! siblings attached is worth little.
+//! A process asks every [`CLOCK_EVERY`](super::CLOCK_EVERY) until it has [`KEPT`] answers: what it
+//! measured while all its siblings attached is worth little.
 //!
-//! Source: the clock filter of NTP with its root delay (Mills, RFC 5905 sections 10 and 11.1), without its statistics.
+//! Source: the clock filter of NTP with its root delay (Mills, RFC 5905 sections 10 and 11.1),
+//! without its statistics.
 
 use crate::time::Instant;
 
@@ -19,7 +21,8 @@ const KEPT: usize = 8;
 /// What an answer says.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
-    /// Round trips between here and the front end, together, in microseconds: the error is at most half of it.
+    /// Round trips between here and the front end, together, in microseconds: the error is at most
+    /// half of it.
     trip_us: u64,
     /// What to add to the own clock, wrapping.
     offset: u64,
@@ -47,8 +50,8 @@ impl Clock {
         }
     }
 
-    /// Learns from an answer that arrived now to a question sent at `echo`, both by the own clock: the overlay's time, and
-    /// the round trips over which the parent knows it.
+    /// Learns from an answer that arrived now to a question sent at `echo`, both by the own clock:
+    /// the overlay's time, and the round trips over which the parent knows it.
     pub fn learn(&mut self, now: Instant, echo: u64, (overlay, trip_us): (u64, u32)) {
         let Some(round_trip) = now.as_micros().checked_sub(echo) else {
             return;
@@ -126,7 +129,8 @@ mod tests {
         let mut clock = Clock::default();
         let at = Instant::from_micros;
         assert!(!clock.is_settled());
-        // The parent was 9 ms off, and said over which round trip it knew the time: the answer itself was fast.
+        // The parent was 9 ms off, and said over which round trip it knew the time: the answer
+        // itself was fast.
         clock.learn(at(1_000), 900, (510_000, 20_000));
         assert_eq!(clock.trip_us(), 20_100);
         assert_eq!(clock.overlay(at(1_000)), Some(510_050));

@@ -2,7 +2,8 @@
 //!
 //! Neighbours: [`super::node`] has one for each role and gives it its messages.
 //!
-//! Invariant: what the hub passes on goes to the uplink in the same turn, so that nothing is held twice.
+//! Invariant: what the hub passes on goes to the uplink in the same turn, so that nothing is held
+//! twice.
 
 use alloc::vec::Vec;
 
@@ -48,7 +49,8 @@ impl Cp {
         self.hub.bytes() + self.uplink.bytes() + below
     }
 
-    /// It ends: what it holds is given up and counted. Gives what the front end has not heard for certain.
+    /// It ends: what it holds is given up and counted. Gives what the front end has not heard for
+    /// certain.
     pub fn end(&mut self, io: &mut Io<'_>) -> Vec<CensusEntry> {
         self.hub.end();
         let known = self.uplink.end(io);

@@ -1,8 +1,8 @@
 //! Reduction: what becomes of values on their way up the tree.
 //!
 //! An [`Acc`] is one metric of some back ends, reduced. It begins as one back end's value
-//! ([`Acc::of`]) and takes in others ([`Acc::merge`]) in any order and grouping with the same result,
-//! so that it does not matter which process of the tree does it.
+//! ([`Acc::of`]) and takes in others ([`Acc::merge`]) in any order and grouping with the same
+//! result, so that it does not matter which process of the tree does it.
 //!
 //! Source: the filters of the overlay method: sum, min, max, avg (value and count), concat,
 //! equivalence classes, histogram. Concat is no reduction: its rows are passed on, see
@@ -35,8 +35,8 @@ pub enum Filter {
     Concat,
     /// Equal values together, with how many have them and one of these.
     Classes,
-    /// How many are in each bucket: up to the first bound, above it up to the second, and so on; the
-    /// last bucket has what is above all. At most 15 bounds, rising.
+    /// How many are in each bucket: up to the first bound, above it up to the second, and so on;
+    /// the last bucket has what is above all. At most 15 bounds, rising.
     Histogram(Vec<i64>),
 }
 
@@ -143,7 +143,8 @@ impl Acc {
         }
     }
 
-    /// Takes in other back ends' values. False: they were reduced in another way, nothing is changed.
+    /// Takes in other back ends' values. False: they were reduced in another way, nothing is
+    /// changed.
     pub fn merge(&mut self, other: Acc) -> bool {
         let Some(theirs) = other.reduced else {
             return true;

@@ -1,10 +1,12 @@
-//! The front end: collects nodes, makes the tree, opens streams, receives, keeps the books, takes down.
+//! The front end: collects nodes, makes the tree, opens streams, receives, keeps the books, takes
+//! down.
 //!
 //! The control node drives it as it drives [`crate::control::Endpoint`]. Values come out as
-//! [`FrontEndEvent::Tick`], merged of what its children sent, each with the number of back ends it covers.
+//! [`FrontEndEvent::Tick`], merged of what its children sent, each with the number of back ends it
+//! covers.
 //!
-//! Invariant: what a front end knows of the tree comes from the census and may be late; it never takes a
-//! process down because of it.
+//! Invariant: what a front end knows of the tree comes from the census and may be late; it never
+//! takes a process down because of it.
 
 mod candidates;
 mod tree;
@@ -39,7 +41,8 @@ use crate::wire::key::Key;
 
 /// Most nodes.
 pub const MAX_NODES: usize = 1 << 17;
-/// How long after its begin a tree is looked at for nodes without a parent, and how often then: by then all have been in a census.
+/// How long after its begin a tree is looked at for nodes without a parent, and how often then: by
+/// then all have been in a census.
 const INVITE_AFTER: Micros = Micros::from_secs(12);
 const INVITE_EVERY: Micros = Micros::from_secs(5);
 /// Nodes that are told in one turn.
@@ -56,8 +59,8 @@ pub struct FrontEndConfig {
     pub me: Peer,
     /// The key of this run of the control node.
     pub key: Key,
-    /// Trees get numbers above this: the run of the control node, times 2^32 or the like, so that they rise over
-    /// restarts.
+    /// Trees get numbers above this: the run of the control node, times 2^32 or the like, so that
+    /// they rise over restarts.
     pub tree_base: TreeEpoch,
     /// Seed of its random choices.
     pub seed: u64,
@@ -72,7 +75,8 @@ pub struct TickValue {
     pub tick: u64,
     /// Back ends covered.
     pub covers: u32,
-    /// Back ends that are attached and could have been: those whose job wants silence are not among them.
+    /// Back ends that are attached and could have been: those whose job wants silence are not among
+    /// them.
     pub attached: u32,
     /// Nothing more of the tick is expected; values that come late are told nevertheless.
     pub ends: bool,
@@ -87,8 +91,8 @@ pub struct TickValue {
 pub enum TickBody {
     /// One for each metric.
     Reduced(Vec<Acc>),
-    /// Concat: with the node's own time stamps. The tick's begin in overlay time less a row's is the
-    /// estimated offset of that node's clock, less its stagger.
+    /// Concat: with the node's own time stamps. The tick's begin in overlay time less a row's is
+    /// the estimated offset of that node's clock, less its stagger.
     Rows(Vec<Row>),
 }
 
@@ -116,8 +120,8 @@ pub enum FrontEndEvent {
         /// The process.
         process: Process,
     },
-    /// A node has no room for this process of the plan. It counts as hosting fewer from now on; what would be below the process
-    /// finds other parents, or a place in the next tree.
+    /// A node has no room for this process of the plan. It counts as hosting fewer from now on;
+    /// what would be below the process finds other parents, or a place in the next tree.
     Refused {
         /// The process.
         process: Process,
@@ -205,7 +209,8 @@ struct Standing {
     back_end_of: BTreeMap<NodeId, u32>,
     begun: Instant,
     told_up: bool,
-    /// When nodes that nobody has attached are told again where they can, and the last one that was.
+    /// When nodes that nobody has attached are told again where they can, and the last one that
+    /// was.
     invite_at: Instant,
     invited: NodeId,
 }
@@ -309,8 +314,8 @@ impl FrontEnd {
         self.counters.add(metric as usize, more);
     }
 
-    /// The next datagram to send: to whom and its length, written to the front of `out`, which must have
-    /// [`crate::MAX_DATAGRAM`] bytes. Also acts on deadlines that have passed.
+    /// The next datagram to send: to whom and its length, written to the front of `out`, which must
+    /// have [`crate::MAX_DATAGRAM`] bytes. Also acts on deadlines that have passed.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(Peer, usize)> {
         if self.outbox.is_empty() {
             self.tick(now);
@@ -483,7 +488,8 @@ impl FrontEnd {
         Ok(id)
     }
 
-    /// Opens a stream again that had this number in an earlier run of the front end, or another if that is taken by now.
+    /// Opens a stream again that had this number in an earlier run of the front end, or another if
+    /// that is taken by now.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -528,8 +534,9 @@ impl FrontEnd {
         }
     }
 
-    /// A job has ended on its nodes, and [`Self::job_ended`] will follow: what processes hold of its streams, since they wait for
-    /// ranks that have ended, they are to pass on now. Told like any news of a stream, it overtakes nothing.
+    /// A job has ended on its nodes, and [`Self::job_ended`] will follow: what processes hold of
+    /// its streams, since they wait for ranks that have ended, they are to pass on now. Told like
+    /// any news of a stream, it overtakes nothing.
     pub fn job_ending(&mut self, now: Instant, job: JobId) {
         let waits = |spec: &StreamSpec| spec.sync == Sync::WaitAll || spec.hold > HOLD;
         for (id, spec) in &self.streams {
@@ -661,7 +668,8 @@ impl FrontEnd {
     }
 
     fn take_flushed(&mut self, now: Instant) {
-        // As in [`Self::status`]: a child that stood still and is back may still count those that have gone elsewhere.
+        // As in [`Self::status`]: a child that stood still and is back may still count those that
+        // have gone elsewhere.
         let attached = self.hub.below().back_ends.min(self.nodes.len() as u32);
         while let Some(flushed) = self.hub.next_flushed() {
             let (values, count) = match flushed.values {

@@ -17,8 +17,8 @@ pub const MAX_CANDIDATES: usize = 8;
 /// Entries of a census in one message.
 pub const CENSUS_ENTRIES: usize = 18;
 
-/// A process of the overlay: a back end (slot 0) or a communication process (slots from 1) of a node, or
-/// the front end.
+/// A process of the overlay: a back end (slot 0) or a communication process (slots from 1) of a
+/// node, or the front end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// Its node.
@@ -50,8 +50,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// One tree that a front end has made. Later ones have higher numbers, over restarts of the front end,
-/// too. Zero: none yet.
+/// One tree that a front end has made. Later ones have higher numbers, over restarts of the front
+/// end, too. Zero: none yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TreeEpoch(pub u64);
 
@@ -71,7 +71,8 @@ pub struct Candidate {
 /// A line of a subtree, in pre-order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildEntry {
-    /// 1 for a child of the process that gets the list, 2 for a child of the last entry with 1, and so on.
+    /// 1 for a child of the process that gets the list, 2 for a child of the last entry with 1, and
+    /// so on.
     pub depth: u8,
     /// Height of the process.
     pub height: u8,
@@ -169,7 +170,8 @@ pub struct AttachAck {
     pub echo: u64,
     /// The overlay's clock, in microseconds.
     pub overlay: u64,
-    /// Round trips over which the sender knows it, together, in microseconds; 0: it is the front end.
+    /// Round trips over which the sender knows it, together, in microseconds; 0: it is the front
+    /// end.
     pub trip_us: u32,
     /// Where to attach when this process is lost, at most [`MAX_CANDIDATES`].
     pub kin: Vec<Candidate>,
@@ -188,7 +190,8 @@ pub struct Standing {
     pub quiet: bool,
     /// Children it can still take.
     pub room: u16,
-    /// Back ends attached below, itself included, but for those that send nothing until their job ends.
+    /// Back ends attached below, itself included, but for those that send nothing until their job
+    /// ends.
     pub back_ends: u32,
     /// Those that send nothing.
     pub quiet_below: u32,
@@ -213,7 +216,8 @@ pub struct Beat {
     pub echo: u64,
     /// The overlay's clock, in microseconds.
     pub overlay: u64,
-    /// Round trips over which the sender knows it, together, in microseconds; 0: it is the front end.
+    /// Round trips over which the sender knows it, together, in microseconds; 0: it is the front
+    /// end.
     pub trip_us: u32,
     /// Samples received on the link.
     pub received: u64,
@@ -223,10 +227,12 @@ pub struct Beat {
     pub siblings: Vec<Candidate>,
 }
 
-/// What entries of a census are told apart by: the child, its boot, the link, and who speaks ([`CensusEntry::own`]).
+/// What entries of a census are told apart by: the child, its boot, the link, and who speaks
+/// ([`CensusEntry::own`]).
 pub type CensusKey = (Process, BootEpoch, u32, bool);
 
-/// What a parent knows of a child, for the front end; or a child's own word about a link that is over.
+/// What a parent knows of a child, for the front end; or a child's own word about a link that is
+/// over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CensusEntry {
     /// The child.
@@ -241,10 +247,11 @@ pub struct CensusEntry {
     pub gone: bool,
     /// The link ended with the tree: what the parent received is final.
     pub last: bool,
-    /// The child itself says so: what it handed up on the link is final. For the books only; `received` and what stands for
-    /// the tree say nothing.
+    /// The child itself says so: what it handed up on the link is final. For the books only;
+    /// `received` and what stands for the tree say nothing.
     pub own: bool,
-    /// Kept by a node after the parent's role ended, perhaps with an earlier tree: for the books only.
+    /// Kept by a node after the parent's role ended, perhaps with an earlier tree: for the books
+    /// only.
     pub earlier: bool,
     /// The child sends nothing until its job ends.
     pub quiet: bool,
@@ -285,7 +292,8 @@ pub enum Message {
         /// Where to attach, at most [`MAX_CANDIDATES`].
         candidates: Vec<Candidate>,
     },
-    /// Parent (or front end) to a process to be: attach to this parent, and build what is below you.
+    /// Parent (or front end) to a process to be: attach to this parent, and build what is below
+    /// you.
     Build(Build),
     /// Answer: the part that is wanted next; as many as there are: all have arrived.
     BuildAck {
@@ -311,7 +319,8 @@ pub enum Message {
     Stream {
         /// Its number.
         id: StreamId,
-        /// Rising with each change of any stream. 0: not known here; forget it until it is told anew.
+        /// Rising with each change of any stream. 0: not known here; forget it until it is told
+        /// anew.
         version: u32,
         /// What it is.
         spec: Option<StreamSpec>,

@@ -1,8 +1,9 @@
-//! What is measured: a table of counters, declared once, used by the kernel that counts, by the wire
-//! that carries numbers only, and by the control node that names them in OpenMetrics text.
+//! What is measured: a table of counters, declared once, used by the kernel that counts, by the
+//! wire that carries numbers only, and by the control node that names them in OpenMetrics text.
 //!
 //! [`counters!`](crate::counters) declares a table. Values are integers in the raw unit of
-//! [`Unit`]; names are given without unit and `_total`, which [`MetricDef::open_metrics_name`] adds.
+//! [`Unit`]; names are given without unit and `_total`, which [`MetricDef::open_metrics_name`]
+//! adds.
 //!
 //! Invariant: a metric's number never changes its meaning: entries are added at the end of a table.
 
@@ -296,7 +297,8 @@ counters! {
 }
 
 counters! {
-    /// What the auxiliary service process for the network adds (kind 0): why datagrams were not taken.
+    /// What the auxiliary service process for the network adds (kind 0): why datagrams were not
+    /// taken.
     pub enum NetworkMetric from 0x4000 {
         ControlReceived: "hearth_network_control_received", Counter, Count, "Datagrams of the control protocol received";
         ControlSent: "hearth_network_control_sent", Counter, Count, "Datagrams of the control protocol sent";
@@ -317,8 +319,9 @@ counters! {
 }
 
 counters! {
-    /// What the auxiliary service process for profiles adds (kind 1): the program's instruction pointer, sampled at
-    /// each tick while it computes. Bucket k of [`ProfileMetric::BUCKETS`] is metric `Buckets + k`.
+    /// What the auxiliary service process for profiles adds (kind 1): the program's instruction
+    /// pointer, sampled at each tick while it computes. Bucket k of [`ProfileMetric::BUCKETS`] is
+    /// metric `Buckets + k`.
     pub enum ProfileMetric from 0x4100 {
         Samples: "hearth_profile_samples", Counter, Count, "Samples taken of the program";
         Pointer: "hearth_profile_pointer", Gauge, Count, "The instruction pointer as sampled last";

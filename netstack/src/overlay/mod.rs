@@ -1,10 +1,11 @@
-//! The monitoring overlay: counters of every node flow up a tree that the nodes form themselves, are
-//! reduced on the way, and reach the front end with their books balanced.
+//! The monitoring overlay: counters of every node flow up a tree that the nodes form themselves,
+//! are reduced on the way, and reach the front end with their books balanced.
 //!
-//! Roles: the **front end** (FE, [`FrontEnd`]) is in the control node. Everything on a compute node is one
-//! [`Node`]: a **back end** (BE) that collects and submits, **communication processes** (CP) that receive,
-//! filter and forward, and **auxiliary service processes** (AP), further collectors that the back end
-//! starts and stops. A CP to which back ends attach is a leaf of the inner tree (IBE).
+//! Roles: the **front end** (FE, [`FrontEnd`]) is in the control node. Everything on a compute node
+//! is one [`Node`]: a **back end** (BE) that collects and submits, **communication processes** (CP)
+//! that receive, filter and forward, and **auxiliary service processes** (AP), further collectors
+//! that the back end starts and stops. A CP to which back ends attach is a leaf of the inner tree
+//! (IBE).
 //!
 //! The steps of the method, in their order, and where they are:
 //!
@@ -20,14 +21,16 @@
 //! | hand over to the store | [`FrontEndEvent::Tick`] |
 //! | take down | `hub` |
 //!
-//! Also here: [`metric`] (the `counters!` table), [`stream`], [`books`] (accounting), [`clock`] (the time that
-//! all processes share), [`message`] and [`wire`], [`room`] (what a process may hold).
+//! Also here: [`metric`] (the `counters!` table), [`stream`], [`books`] (accounting), [`clock`]
+//! (the time that all processes share), [`message`] and [`wire`], [`room`] (what a process may
+//! hold).
 //!
-//! Source of the method: tree-based overlay networks for performance data (roles, placement policies,
-//! filters, synchronisation); `docs/overlay.md` says where Hearth differs.
+//! Source of the method: tree-based overlay networks for performance data (roles, placement
+//! policies, filters, synchronisation); `docs/overlay.md` says where Hearth differs.
 //!
-//! Invariant: a process attaches only to one that is higher, so that no order of losses and messages can
-//! make a ring. Every table has a bound, and no value arrives without the number of back ends it covers.
+//! Invariant: a process attaches only to one that is higher, so that no order of losses and
+//! messages can make a ring. Every table has a bound, and no value arrives without the number of
+//! back ends it covers.
 
 use crate::time::Micros;
 
@@ -79,17 +82,22 @@ pub const MAX_HEIGHT: u8 = 8;
 
 /// How often a process wants to hear its parent.
 const BEAT_EVERY: Micros = Micros::from_secs(1);
-/// How long after values would have gone a question goes alone: those that go with values cost no message.
+/// How long after values would have gone a question goes alone: those that go with values cost no
+/// message.
 const BEAT_LATE: Micros = Micros::from_millis(125);
-/// How often a process that has just attached asks, until it knows the time from answers that had the way to themselves.
+/// How often a process that has just attached asks, until it knows the time from answers that had
+/// the way to themselves.
 const CLOCK_EVERY: Micros = Micros::from_millis(100);
 /// How soon it asks again when it does not.
 const ASK_AGAIN: Micros = Micros::from_millis(300);
-/// Silence after which a parent or child counts as lost: whoever waits for it knows within three seconds.
+/// Silence after which a parent or child counts as lost: whoever waits for it knows within three
+/// seconds.
 pub const LOST_AFTER: Micros = Micros::from_millis(2_800);
-/// Questions in vain before a parent counts as lost: a process that was not running itself asks first.
+/// Questions in vain before a parent counts as lost: a process that was not running itself asks
+/// first.
 const ASKS_LEAST: u32 = 4;
-/// A process that was not asked to do anything for so long was not running; it blames nobody for it.
+/// A process that was not asked to do anything for so long was not running; it blames nobody for
+/// it.
 const STALL: Micros = Micros::from_millis(1_500);
 /// How often a parent tells the front end of its children.
 pub const CENSUS_EVERY: Micros = Micros::from_secs(10);
@@ -101,10 +109,11 @@ const RETRY_SLOWEST: Micros = Micros::from_secs(2);
 const LINGER: Micros = Micros::from_millis(500);
 /// How long a process waits for the processes below it to be down.
 const TAKE_DOWN_PATIENCE: Micros = Micros::from_millis(1_200);
-/// Time over which the back ends of a tree spread their work for a tick, at most: none waits for another's on the wire, in
-/// a parent, or for a processor that emulates several of them.
+/// Time over which the back ends of a tree spread their work for a tick, at most: none waits for
+/// another's on the wire, in a parent, or for a processor that emulates several of them.
 pub const STAGGER: Micros = Micros::from_millis(10);
-/// Shortest hold of the streams that are open, in staggers: most of the hold is left for what is late.
+/// Shortest hold of the streams that are open, in staggers: most of the hold is left for what is
+/// late.
 const STAGGERS_A_HOLD: u64 = 5;
 
 const _: () = assert!(TAKE_DOWN_PATIENCE.0 + LINGER.0 < 2_000_000);

@@ -1,6 +1,7 @@
 //! Messages of a node that wait to be sent.
 //!
-//! Invariant: bounded in bytes: what finds no room is not taken. Everything that matters is repeated.
+//! Invariant: bounded in bytes: what finds no room is not taken. Everything that matters is
+//! repeated.
 
 use alloc::collections::VecDeque;
 

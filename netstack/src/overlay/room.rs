@@ -1,8 +1,8 @@
 //! How much memory a communication process may hold: one mebibyte, in shares.
 //!
-//! Each kind of thing that grows with what others send has a share, and is refused beyond it: values are counted as dropped,
-//! messages and entries as overflowed, lists of a subtree as not answered. Shares do not lend to each other, so that no
-//! kind can crowd out another.
+//! Each kind of thing that grows with what others send has a share, and is refused beyond it:
+//! values are counted as dropped, messages and entries as overflowed, lists of a subtree as not
+//! answered. Shares do not lend to each other, so that no kind can crowd out another.
 //!
 //! | share | what |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | [`OUTBOX_BYTES`] | messages on their way out, of all processes of the node together |
 //! | [`STREAM_BYTES`] for each stream that is remembered | specifications |
 //!
-//! Invariant: what is counted here is never less than what is held, heap blocks included (`kernel/src/ktest/monitoring.rs`
-//! compares with the kernel's heap).
+//! Invariant: what is counted here is never less than what is held, heap blocks included
+//! (`kernel/src/ktest/monitoring.rs` compares with the kernel's heap).
 
 use core::mem::size_of;
 
@@ -47,7 +47,8 @@ pub const PENDING_BYTES: usize = MAX_PENDING * (MAX_SECTION + BLOCK);
 pub const MAX_CENSUS: usize = 1_152;
 /// Bytes of these.
 pub const CENSUS_BYTES: usize = MAX_CENSUS * SLACK * size_of::<(CensusKey, CensusEntry)>();
-/// Words of roles that ended: of each of a node's own links, and of the children of a process that ended before it could tell.
+/// Words of roles that ended: of each of a node's own links, and of the children of a process that
+/// ended before it could tell.
 pub const MAX_WORDS: usize = 128;
 /// Bytes of these.
 pub const WORDS_BYTES: usize = MAX_WORDS * SLACK * size_of::<(CensusKey, CensusEntry)>();

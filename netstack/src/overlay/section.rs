@@ -12,15 +12,16 @@
 //! | 1 | number of metrics |
 //! | n | the values |
 //!
-//! `v` is a number of 7 bits a byte, lowest first, the high bit set but in the last; signed ones are
-//! zigzag-coded. A value is its count (`v`, absent with flag bit 1) and, unless the count is 0:
-//! sum and avg `v` signed 128 bits; min and max `v` signed; classes: number, others (`v`), then value,
-//! count, node (`v` each); histogram: number of buckets, then counts (`v`). Concat has a number of rows,
-//! then for each: node, microseconds of its own clock (`v`), a bitmap of the metrics it has, their values.
+//! `v` is a number of 7 bits a byte, lowest first, the high bit set but in the last; signed ones
+//! are zigzag-coded. A value is its count (`v`, absent with flag bit 1) and, unless the count is 0:
+//! sum and avg `v` signed 128 bits; min and max `v` signed; classes: number, others (`v`), then
+//! value, count, node (`v` each); histogram: number of buckets, then counts (`v`). Concat has a
+//! number of rows, then for each: node, microseconds of its own clock (`v`), a bitmap of the
+//! metrics it has, their values.
 //!
 //! Accounting: a piece counts the back ends it covers if its first metric is 0, others count none;
-//! rows count one each. Counts of values may be higher than the back ends covered: where the first piece of
-//! a child was lost and a later one was not.
+//! rows count one each. Counts of values may be higher than the back ends covered: where the first
+//! piece of a child was lost and a later one was not.
 //!
 //! Invariant: what [`Section::parse`] accepts has sizes within the stream bounds, whoever sent it.
 
@@ -207,8 +208,8 @@ pub fn encode_reduced(
     }
 }
 
-/// Writes rows, as many as fit a section, from the front of `rows`, which loses them. `ends`: no other
-/// rows of the tick will follow those given.
+/// Writes rows, as many as fit a section, from the front of `rows`, which loses them. `ends`: no
+/// other rows of the tick will follow those given.
 pub fn encode_rows(
     (stream, tick): (StreamId, u64),
     metrics: u8,

@@ -1,8 +1,8 @@
 //! Streams: which metrics of which nodes flow up the tree, how often and how reduced.
 //!
-//! Several streams are open at a time. A tick is a period of the overlay's clock, which all processes
-//! estimate ([`super::clock`]): tick *k* begins at *k* periods, so that no process has to agree with another on
-//! when a stream began.
+//! Several streams are open at a time. A tick is a period of the overlay's clock, which all
+//! processes estimate ([`super::clock`]): tick *k* begins at *k* periods, so that no process has to
+//! agree with another on when a stream began.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -18,7 +18,8 @@ pub const MAX_STREAMS: usize = 8;
 pub const MAX_METRICS: usize = 64;
 /// Most ranges of nodes that a stream names.
 pub const MAX_RANGES: usize = 8;
-/// Bytes that one tick of a stream may take in a process: metrics times what the filter keeps of each.
+/// Bytes that one tick of a stream may take in a process: metrics times what the filter keeps of
+/// each.
 pub const MAX_TICK_BYTES: usize = 16 * 1024;
 /// Shortest period.
 pub const PERIOD_LEAST: Micros = Micros::from_millis(10);
@@ -70,7 +71,8 @@ impl Scope {
 /// What a stream is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
-    /// The metrics, in the order of their values. A node that does not have one sends nothing for it.
+    /// The metrics, in the order of their values. A node that does not have one sends nothing for
+    /// it.
     pub metrics: Vec<MetricId>,
     /// How values are reduced.
     pub filter: Filter,

@@ -1,5 +1,5 @@
-//! Some nodes and a front end on a network without faults: each step of the method does what it says.
-//! Faults and scale are the simulator's (`netstack-sim`, `overlay`).
+//! Some nodes and a front end on a network without faults: each step of the method does what it
+//! says. Faults and scale are the simulator's (`netstack-sim`, `overlay`).
 
 mod waiting;
 
@@ -254,7 +254,8 @@ fn nodes_form_a_tree_and_their_sum_arrives() {
     assert_eq!(books.lost(), 0, "{books:?}");
 }
 
-/// When the sixteen nodes of a tree with four leaves read their values of a tick, from its begin on, in order.
+/// When the sixteen nodes of a tree with four leaves read their values of a tick, from its begin
+/// on, in order.
 fn turns(net: &mut Net, spec: StreamSpec) -> Vec<u64> {
     let period = spec.period.0;
     let stream = net.open(spec);
@@ -380,7 +381,8 @@ fn taken_down_nothing_is_left() {
         .unwrap();
     net.run(500_000);
     assert_eq!(net.front.status().back_ends, 20);
-    // What a link of this tree loses is counted as that, whatever links of the same number the last tree had.
+    // What a link of this tree loses is counted as that, whatever links of the same number the last
+    // tree had.
     for _ in 0..2 {
         net.run(1_000_000 - net.now % 1_000_000);
         for _ in 0..=STAGGER.0 / 40 {
@@ -607,7 +609,8 @@ fn a_quiet_job_speaks_once_at_its_end() {
     );
 }
 
-/// A node that does not look while the tree is taken down has values in hand, and is in the next tree at once.
+/// A node that does not look while the tree is taken down has values in hand, and is in the next
+/// tree at once.
 #[test]
 fn what_a_node_missed_of_a_take_down_is_told_in_the_next_tree() {
     let mut net = Net::built(20);

@@ -1,17 +1,19 @@
-//! A process and its parent: attaching, reporting, noticing that the parent is lost, and finding another.
+//! A process and its parent: attaching, reporting, noticing that the parent is lost, and finding
+//! another.
 //!
-//! Key type: [`Uplink`]. A back end has one, and each communication process. Neighbours: the parent's side
-//! is [`super::hub`].
+//! Key type: [`Uplink`]. A back end has one, and each communication process. Neighbours: the
+//! parent's side is [`super::hub`].
 //!
-//! A parent is lost after [`LOST_AFTER`] without a word and [`ASKS_LEAST`] questions in vain: who was not
-//! running itself asks first. Then another is drawn among the known candidates, at random with weights of
-//! room, depth and proximity; only a process that is higher counts, so a process never attaches into its own
-//! subtree. When none is left, the node says HELLO again.
+//! A parent is lost after [`LOST_AFTER`] without a word and [`ASKS_LEAST`] questions in vain: who
+//! was not running itself asks first. Then another is drawn among the known candidates, at random
+//! with weights of room, depth and proximity; only a process that is higher counts, so a process
+//! never attaches into its own subtree. When none is left, the node says HELLO again.
 //!
 //! Source: the overlay method, practice: a lost communication process.
 //!
-//! Invariant: each sample given to an uplink is handed up once or counted as dropped. Of a link that is over the front end
-//! hears how much was handed up on it: what its parent does not know of is lost.
+//! Invariant: each sample given to an uplink is handed up once or counted as dropped. Of a link
+//! that is over the front end hears how much was handed up on it: what its parent does not know of
+//! is lost.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -42,11 +44,13 @@ const ATTACH_TRIES: u32 = 4;
 const CENSUS_AGAIN: Micros = Micros::from_millis(20);
 /// Its slowest repetition.
 const CENSUS_SLOWEST: Micros = Micros::from_millis(500);
-/// How soon a parent hears that the number of processes below has changed: those of one moment together.
+/// How soon a parent hears that the number of processes below has changed: those of one moment
+/// together.
 const TELL_WITHIN: Micros = Micros::from_millis(5);
 
-/// The golden ratio and the reciprocal of the plastic number as fractions of 65,536. The multiples of either, without
-/// their whole part, lie evenly in a round however many there are, so nobody needs to know that.
+/// The golden ratio and the reciprocal of the plastic number as fractions of 65,536. The multiples
+/// of either, without their whole part, lie evenly in a round however many there are, so nobody
+/// needs to know that.
 ///
 /// Source: Knuth, The Art of Computer Programming 3, section 6.4, theorem S (three distances).
 const TURN_OF_CHILD: u16 = 40_503;
@@ -207,7 +211,8 @@ impl Uplink {
         }
     }
 
-    /// This process's turn within `round`, over which the back ends of a tree spread what they send.
+    /// This process's turn within `round`, over which the back ends of a tree spread what they
+    /// send.
     pub fn turn(&self, round: Micros) -> Micros {
         let State::Up(link) = &self.state else {
             return Micros::ZERO;
@@ -233,8 +238,8 @@ impl Uplink {
         self.next_link
     }
 
-    /// The process ends: what waits for a parent is given up. What the front end has not heard for certain is given, with the
-    /// last word of the link.
+    /// The process ends: what waits for a parent is given up. What the front end has not heard for
+    /// certain is given, with the last word of the link.
     pub fn end(&mut self, io: &mut Io<'_>) -> BTreeMap<CensusKey, CensusEntry> {
         let waiting = self.pending.drain(..);
         self.dropped += waiting
@@ -332,7 +337,8 @@ impl Uplink {
         };
     }
 
-    /// Gives values to send. Without a parent they wait, within bounds: the oldest are dropped for the newest.
+    /// Gives values to send. Without a parent they wait, within bounds: the oldest are dropped for
+    /// the newest.
     pub fn push(&mut self, section: Encoded) {
         if self.pending.len() >= MAX_PENDING
             && let Some(oldest) = self.pending.pop_front()
@@ -352,7 +358,8 @@ impl Uplink {
         self.census.insert(key, entry);
     }
 
-    /// Gives words about links that are over to send, of this node's roles or of their children; gives how many found no room.
+    /// Gives words about links that are over to send, of this node's roles or of their children;
+    /// gives how many found no room.
     pub fn take_words(&mut self, words: impl IntoIterator<Item = CensusEntry>) -> u64 {
         let mut refused = 0;
         for word in words {
@@ -596,7 +603,8 @@ impl Uplink {
         }
         link.heard_at = io.now;
         link.asks = 0;
-        // The next question is to go with the next values. So all children of a parent are as far when it is lost.
+        // The next question is to go with the next values. So all children of a parent are as far
+        // when it is lost.
         let with_values = link.values_at.map(|at| at + BEAT_EVERY + BEAT_LATE);
         let recent = with_values.filter(|at| *at > io.now + BEAT_LATE);
         self.clock

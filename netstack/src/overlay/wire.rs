@@ -1,8 +1,9 @@
-//! Overlay messages as datagrams: the envelope of [`crate::wire::datagram`], all sealed with the peer key.
+//! Overlay messages as datagrams: the envelope of [`crate::wire::datagram`], all sealed with the
+//! peer key.
 //!
-//! The envelope's node and boot are the sender's, its sequence number is that of a REPORT on its link and
-//! 0 for all else. Every payload begins with the sender's MAC address (6 bytes), the tree (8), the
-//! sender's and the receiver's slot (1 each). `docs/protocol.md` has the layouts.
+//! The envelope's node and boot are the sender's, its sequence number is that of a REPORT on its
+//! link and 0 for all else. Every payload begins with the sender's MAC address (6 bytes), the tree
+//! (8), the sender's and the receiver's slot (1 each). `docs/protocol.md` has the layouts.
 //!
 //! Invariant: no frame is longer than [`MAX_FRAME`], and no input panics or is read beyond its end.
 
@@ -47,13 +48,14 @@ const _: () = assert!(OVERHEAD + PREFIX_LEN + CENSUS_LEN <= MAX_FRAME);
 const _: () = assert!(OVERHEAD + PREFIX_LEN + KIN_LEN <= MAX_FRAME);
 const _: () = assert!(OVERHEAD + PREFIX_LEN + spec::MAX_LEN <= MAX_FRAME);
 
-/// The datagram is for a [`super::Node`] or a [`super::FrontEnd`]. Anything else is for the endpoints
-/// that share their socket.
+/// The datagram is for a [`super::Node`] or a [`super::FrontEnd`]. Anything else is for the
+/// endpoints that share their socket.
 pub fn is_overlay(datagram: &[u8]) -> bool {
     matches!(datagram, [a, b, _, kind, ..] if [*a, *b] == datagram::MAGIC && (96..112).contains(kind))
 }
 
-/// Writes a message to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its length.
+/// Writes a message to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its
+/// length.
 pub fn emit(key: &Key, packet: &Packet, out: &mut [u8]) -> usize {
     let header = Header {
         kind: kind_of(&packet.message),

@@ -5,8 +5,8 @@
 //! halves with every time-out (as in RFC 5681), so that a request does not overrun a slow link's
 //! queue. A request a program waits for goes before those that read ahead.
 //!
-//! Invariant: a request ends: with its data, or after [`MAX_TRIES`] attempts without progress; while there
-//! is no control node to ask it waits, for as long as its node keeps the job.
+//! Invariant: a request ends: with its data, or after [`MAX_TRIES`] attempts without progress;
+//! while there is no control node to ask it waits, for as long as its node keeps the job.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

@@ -10,9 +10,9 @@ use crate::time::Micros;
 const INITIAL: Micros = Micros::from_millis(100);
 /// Longest time-out without back-off.
 const LONGEST: Micros = Micros::from_secs(2);
-/// Least margin over the smoothed round trip, and so the shortest time-out: what a queue shared with
-/// other nodes grows by between two samples; and a busy control node answers late, not never. Lost
-/// fragments in the middle of a request are noticed long before.
+/// Least margin over the smoothed round trip, and so the shortest time-out: what a queue shared
+/// with other nodes grows by between two samples; and a busy control node answers late, not never.
+/// Lost fragments in the middle of a request are noticed long before.
 const MARGIN: Micros = Micros::from_millis(20);
 
 /// Smoothed round trip and its variation.

@@ -1,5 +1,5 @@
-//! The envelope of every datagram but those between ranks ([`crate::exchange::envelope`]): a header of 28 bytes, the payload, a
-//! tag of 16 bytes.
+//! The envelope of every datagram but those between ranks ([`crate::exchange::envelope`]): a header
+//! of 28 bytes, the payload, a tag of 16 bytes.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -25,8 +25,8 @@ use crate::ids::{BootEpoch, NodeId};
 
 /// First two bytes of every datagram.
 pub const MAGIC: [u8; 2] = *b"HR";
-/// Protocol version that this build speaks. It is one more whenever a message changes its form: nodes
-/// are admitted by this number alone, whatever software they run.
+/// Protocol version that this build speaks. It is one more whenever a message changes its form:
+/// nodes are admitted by this number alone, whatever software they run.
 pub const VERSION: u8 = 2;
 /// Bytes before the payload.
 pub const HEADER_LEN: usize = 28;

@@ -425,7 +425,8 @@ fn parse_claimed<'a>(job: JobId, mut reader: Reader<'_>) -> Result<CommandAck<'a
         input_bytes: reader.u64()?,
     };
     reader.finish()?;
-    // Calls count from 1, the first that is not done is not done, and no node lives to make so many.
+    // Calls count from 1, the first that is not done is not done, and no node lives to make so
+    // many.
     if !(1..=CALLS_MAX).contains(&ack.first_call.0) || done & 1 != 0 {
         return Err(Error::BadValue);
     }

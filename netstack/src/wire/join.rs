@@ -115,7 +115,8 @@ impl Welcome {
             .bytes(&self.wrapped_peer_key);
     }
 
-    /// Reads the payload. Intervals below a millisecond are out of range, but for how long a job is kept.
+    /// Reads the payload. Intervals below a millisecond are out of range, but for how long a job is
+    /// kept.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
         let welcome = Welcome {

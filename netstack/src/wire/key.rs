@@ -65,7 +65,8 @@ impl Key {
         hasher.finish128().as_bytes()
     }
 
-    /// SipHash-2-4 of `parts`, one after the other, with its ordinary output of 64 bits: for tags of single packets of bulk data.
+    /// SipHash-2-4 of `parts`, one after the other, with its ordinary output of 64 bits: for tags
+    /// of single packets of bulk data.
     pub fn short_mac(&self, parts: &[&[u8]]) -> [u8; 8] {
         let mut hasher = siphasher::sip::SipHasher24::new_with_key(&self.0);
         for part in parts {
@@ -74,8 +75,8 @@ impl Key {
         hasher.finish().to_le_bytes()
     }
 
-    /// The key of what the ranks of a job say to one another in one epoch of its member list, from the
-    /// peer key (`self`).
+    /// The key of what the ranks of a job say to one another in one epoch of its member list, from
+    /// the peer key (`self`).
     pub fn exchange_key(&self, job: JobId, epoch: u16) -> Key {
         Key(self.mac(&[
             b"hearth exchange\0",

@@ -1,5 +1,6 @@
-//! A job that outlives the control node: what the node keeps, what a later run of the control node takes
-//! over. Loss, reordering and many nodes are the simulator's business (its scenario `restart`).
+//! A job that outlives the control node: what the node keeps, what a later run of the control node
+//! takes over. Loss, reordering and many nodes are the simulator's business (its scenario
+//! `restart`).
 
 use crate::jobs::{job_spec, running, write};
 use crate::wire_pair::Pair;
@@ -14,7 +15,8 @@ use netstack::time::Micros;
 const JOB: JobId = JobId(1);
 const OPEN: AdoptedRank = AdoptedRank::Open { launch_on: None };
 
-/// The calls that the control node was given, with their numbers; anything else must not have happened.
+/// The calls that the control node was given, with their numbers; anything else must not have
+/// happened.
 fn calls(pair: &mut Pair) -> Vec<(u64, IoOp)> {
     pair.settle();
     let events = pair.take_control_events();

@@ -1,5 +1,6 @@
-//! Retention: what RETAIN, DROP, start at once and HOLDINGS lead to on a perfect wire, and that what
-//! the control node believes is what the node holds, whatever the network and the two sides do.
+//! Retention: what RETAIN, DROP, start at once and HOLDINGS lead to on a perfect wire, and that
+//! what the control node believes is what the node holds, whatever the network and the two sides
+//! do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Casts under which something goes wrong: a node is reset, control is killed, the user cancels, somebody lies.
+//! Casts under which something goes wrong: a node is reset, control is killed, the user cancels,
+//! somebody lies.
 //!
 //! Neighbours: [`crate::casts`] has the casts that go well, [`crate::forge`] the liar.
 //!
@@ -87,7 +88,8 @@ fn under_way(cluster: &Cluster, file: &CastFile) -> Result<Option<Value>> {
     Ok(casts.iter().find(is_it).cloned())
 }
 
-/// Waits until control has sent about a quarter of the file, and makes sure that no node has all of it.
+/// Waits until control has sent about a quarter of the file, and makes sure that no node has all of
+/// it.
 fn await_middle(cluster: &Cluster, file: &CastFile) -> Result<Value> {
     let (before, began) = (control_bytes(cluster)?, Instant::now());
     while control_bytes(cluster)? - before < BYTES / 4 {
@@ -132,8 +134,8 @@ fn has_event(cluster: &Cluster, word: &str, node: &str) -> Result<bool> {
         .any(|event| event.contains(word) && event.contains(node)))
 }
 
-/// The plug of a node is pulled in the middle: the others have the file soon, it is reported, and the node gets it
-/// after it has booted again.
+/// The plug of a node is pulled in the middle: the others have the file soon, it is reported, and
+/// the node gets it after it has booted again.
 fn node_reset(cluster: &Cluster) -> Result<()> {
     let file = CastFile::write(cluster, "node-reset", BYTES, 30)?;
     let before = boots(cluster, "n2")?;
@@ -185,7 +187,8 @@ fn node_reset(cluster: &Cluster) -> Result<()> {
     file.drop_everywhere(cluster)
 }
 
-/// Control is killed in the middle and comes back: it goes on with the cast, and what nodes hold does not move again.
+/// Control is killed in the middle and comes back: it goes on with the cast, and what nodes hold
+/// does not move again.
 fn control_killed(cluster: &Cluster) -> Result<()> {
     let file = CastFile::write(cluster, "control-killed", BYTES, 31)?;
     let running = Running::start(cluster, &file)?;
@@ -244,7 +247,8 @@ fn cancelled(cluster: &Cluster) -> Result<()> {
     file.drop_everywhere(cluster)
 }
 
-/// Somebody sends wrong data in the name of a member: it costs blocks once more, and everybody has the file.
+/// Somebody sends wrong data in the name of a member: it costs blocks once more, and everybody has
+/// the file.
 fn forged(cluster: &Cluster) -> Result<()> {
     let file = CastFile::write(cluster, "forged", BYTES, 33)?;
     let address = |node: usize| -> Result<std::net::Ipv4Addr> {

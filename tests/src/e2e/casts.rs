@@ -1,7 +1,8 @@
-//! Casts: programs, files and connection tables that reach all nodes of a job in little more than one copy.
+//! Casts: programs, files and connection tables that reach all nodes of a job in little more than
+//! one copy.
 //!
-//! Key type: [`CastFile`]. Neighbours: [`crate::cast_failures`] has what goes wrong during a cast; counters of the
-//! interfaces are the witness for what moved.
+//! Key type: [`CastFile`]. Neighbours: [`crate::cast_failures`] has what goes wrong during a cast;
+//! counters of the interfaces are the witness for what moved.
 //!
 //! Invariant: a scenario that counts bytes also runs what it is compared with, so that it can fail.
 
@@ -61,8 +62,8 @@ pub const SCENARIOS: &[Scenario] = &[
 const NODES: u64 = 4;
 /// 16 MiB of text, all of which is executed with the argument 100.
 const TEXT: &str = "musl-bigtext";
-/// Control sends each block once; headers, the announcement, repetitions and the job's own traffic come to less than this
-/// beyond it, in copies of the object.
+/// Control sends each block once; headers, the announcement, repetitions and the job's own traffic
+/// come to less than this beyond it, in copies of the object.
 const ONE_COPY_MOST: f64 = 1.4;
 
 /// A file of a scenario's own, different from all others.
@@ -162,8 +163,8 @@ pub fn cast_and_drop(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A cold launch on four nodes: no page of the program is asked for, control sends about one copy, output and exit status
-/// are right.
+/// A cold launch on four nodes: no page of the program is asked for, control sends about one copy,
+/// output and exit status are right.
 fn broadcast_launch(cluster: &Cluster) -> Result<()> {
     let program = cluster.program(TEXT);
     let bytes = fs::metadata(&program)?.len();
@@ -216,7 +217,8 @@ fn broadcast_launch(cluster: &Cluster) -> Result<()> {
         .map(drop)
 }
 
-/// With the default, four cold nodes get a cast and start while it runs: faults are served from what has come.
+/// With the default, four cold nodes get a cast and start while it runs: faults are served from
+/// what has come.
 fn demand_during_broadcast(cluster: &Cluster) -> Result<()> {
     let program = cluster.program(TEXT);
     let launched = Launched::good(cluster, &["-n", "4", "--cold"], &program, &["5"])?;
@@ -282,8 +284,9 @@ fn warm_nodes_serve(cluster: &Cluster) -> Result<()> {
         .map(drop)
 }
 
-/// A file that was cast, and one that `run --with` casts, as programs of four languages and libraries see it; without
-/// `--with` there is none, and a file that no node has is named with what to do.
+/// A file that was cast, and one that `run --with` casts, as programs of four languages and
+/// libraries see it; without `--with` there is none, and a file that no node has is named with what
+/// to do.
 fn files_of_programs(cluster: &Cluster) -> Result<()> {
     // Not a whole number of pages, and not of blocks.
     const BYTES: u64 = 1_234_567;
@@ -336,7 +339,8 @@ fn files_of_programs(cluster: &Cluster) -> Result<()> {
     missing.expect_err("/no/such/input").map(drop)
 }
 
-/// Every rank sees every rank: node, address, port and MAC as control lists them, and a logical id of its own.
+/// Every rank sees every rank: node, address, port and MAC as control lists them, and a logical id
+/// of its own.
 fn connection_table(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("peers");
     let done = cluster

@@ -99,8 +99,8 @@ pub struct Cluster {
     down: bool,
 }
 
-/// Longest time for one command that is not `up`: a shared, emulated machine may be ten times slower
-/// than a quiet one, and a hang must still end.
+/// Longest time for one command that is not `up`: a shared, emulated machine may be ten times
+/// slower than a quiet one, and a hang must still end.
 pub const LIMIT: Duration = Duration::from_secs(120);
 /// Longest time in seconds for a command that a scenario watches while it runs.
 const LIMIT_WATCHED_S: u64 = 300;
@@ -179,8 +179,8 @@ impl Cluster {
         command::run(self.hearth.as_os_str(), &all, input, limit)
     }
 
-    /// A command line for a scenario that watches a command while it runs; ended when it takes too long
-    /// (`timeout` passes an interrupt on).
+    /// A command line for a scenario that watches a command while it runs; ended when it takes too
+    /// long (`timeout` passes an interrupt on).
     pub fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = std::process::Command::new("timeout");
         command
@@ -206,8 +206,8 @@ impl Cluster {
         Ok(found.out().trim().to_owned())
     }
 
-    /// Bytes that an interface of the cluster's network has received and sent, as the host counted them: `service` is
-    /// the control node's, `n3` is node 3's, seen from the switch.
+    /// Bytes that an interface of the cluster's network has received and sent, as the host counted
+    /// them: `service` is the control node's, `n3` is node 3's, seen from the switch.
     pub fn interface_bytes(&self, interface: &str) -> Result<(u64, u64)> {
         let shown = self
             .in_namespace(&["ip", "-s", "-j", "link", "show", "dev", interface], b"")?
@@ -318,8 +318,8 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
-/// The folder that `HEARTH_OUTPUTS` names, else `target/hearth` of the workspace this binary was built
-/// in.
+/// The folder that `HEARTH_OUTPUTS` names, else `target/hearth` of the workspace this binary was
+/// built in.
 fn built_folder() -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("HEARTH_OUTPUTS") {
         return Ok(folder.into());

@@ -1,9 +1,11 @@
-//! Datagrams under somebody else's address: what a hostile machine that sees the network of a cluster can send.
+//! Datagrams under somebody else's address: what a hostile machine that sees the network of a
+//! cluster can send.
 //!
-//! The end-to-end binary starts itself inside a cluster's network namespace with [`FLAG`]. It listens to what one node sends
-//! to another for a cast. A sender serves its blocks in ascending order and at even distances, so two of them tell which
-//! come next: it sends wrong fragments of those, in the name of the same sender. They need not win a race against
-//! the true ones, which are not sent yet. Neighbours: [`crate::cast_failures`].
+//! The end-to-end binary starts itself inside a cluster's network namespace with [`FLAG`]. It
+//! listens to what one node sends to another for a cast. A sender serves its blocks in ascending
+//! order and at even distances, so two of them tell which come next: it sends wrong fragments of
+//! those, in the name of the same sender. They need not win a race against the true ones, which are
+//! not sent yet. Neighbours: [`crate::cast_failures`].
 //!
 //! Invariant: what is forged is well formed; only its bytes are lies.
 
@@ -36,17 +38,17 @@ const PACKET_HEADERS: u16 = 20 + 8;
 const DATAGRAM_BYTES: usize = 1_472;
 /// Bit of an envelope's flags that tells data, which carries no tag.
 const BULK: u16 = 2;
-/// The fragment that is forged: of a block of 8 KiB in six fragments the one before the last. Only first fragments are
-/// listened to, so that the forger does not hear itself.
+/// The fragment that is forged: of a block of 8 KiB in six fragments the one before the last. Only
+/// first fragments are listened to, so that the forger does not hear itself.
 const FRAGMENT_FORGED: u8 = 4;
-/// Blocks ahead of the last one seen that are lied about: a forger that the system lets wait for that many block times
-/// still comes before the truth.
+/// Blocks ahead of the last one seen that are lied about: a forger that the system lets wait for
+/// that many block times still comes before the truth.
 const BLOCKS_AHEAD: u32 = 4;
 /// A lie for so many blocks is enough.
 const BLOCKS_MOST: u32 = 20;
 
-/// Listens inside the cluster's network for at most so many seconds and forges what `from` sends to `to`; how many
-/// blocks it lied about.
+/// Listens inside the cluster's network for at most so many seconds and forges what `from` sends to
+/// `to`; how many blocks it lied about.
 pub fn forge(cluster: &Cluster, from: Ipv4Addr, to: Ipv4Addr, seconds: u32) -> Result<u32> {
     let binary = std::env::current_exe()?.to_string_lossy().into_owned();
     let (from, to, seconds) = (from.to_string(), to.to_string(), seconds.to_string());
@@ -96,7 +98,8 @@ fn listen_and_lie(words: &[String]) -> Result<u32> {
             continue;
         };
         let is_theirs = seen.from.ip() == &from && seen.to.ip() == &to;
-        // The same frame is seen on every interface that it passes; blocks that are sent again come out of turn.
+        // The same frame is seen on every interface that it passes; blocks that are sent again come
+        // out of turn.
         if !is_theirs || seen.fragment != 0 || last >= Some(seen.block) {
             continue;
         }
@@ -160,7 +163,8 @@ impl Data {
         })
     }
 
-    /// An IPv4 packet with wrong data for a block, from the same sender; the system fills in the header's checksum, UDP has none.
+    /// An IPv4 packet with wrong data for a block, from the same sender; the system fills in the
+    /// header's checksum, UDP has none.
     fn lie(&self, block: u32) -> Result<Vec<u8>> {
         let mut payload = [0; DATAGRAM_BYTES];
         let fill = |bytes: &mut [u8]| {

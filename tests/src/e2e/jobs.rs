@@ -1,6 +1,7 @@
-//! A queue of jobs that nobody waits for, on 16 nodes as 4x4: all of them run, each on the best nodes that
-//! were free, none on a node that another has. Once in peace, and once while the control node is killed and
-//! nodes are reset. And jobs that run while it is killed, which they do not notice.
+//! A queue of jobs that nobody waits for, on 16 nodes as 4x4: all of them run, each on the best
+//! nodes that were free, none on a node that another has. Once in peace, and once while the control
+//! node is killed and nodes are reset. And jobs that run while it is killed, which they do not
+//! notice.
 //!
 //! Neighbour: [`placements`](crate::placements) judges.
 
@@ -54,8 +55,8 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Hands the jobs in: sizes 1 to 16, most of them small; half of them end at once, the others compute for
-    /// one of three `times`, in seconds.
+    /// Hands the jobs in: sizes 1 to 16, most of them small; half of them end at once, the others
+    /// compute for one of three `times`, in seconds.
     fn submit(cluster: &'a Cluster, seed: u32, times: [&str; 3], options: &[&str]) -> Result<Self> {
         let mut random = seed;
         let mut next = |below: u32| {
@@ -124,8 +125,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks that all jobs completed, with all their ranks, and that each attempt had the best nodes there
-    /// were and shared none. Gives the placements of all attempts.
+    /// Checks that all jobs completed, with all their ranks, and that each attempt had the best
+    /// nodes there were and shared none. Gives the placements of all attempts.
     fn judge(&self, ended: &[Value]) -> Result<Vec<Placed>> {
         for job in ended {
             let id = job["id"].as_u64().context("a job without a number")?;
@@ -236,17 +237,17 @@ fn under_kills(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Turns of half a second of the job that outlives the control node and has a client. Each takes a byte
-/// of input, so that it cannot end early.
+/// Turns of half a second of the job that outlives the control node and has a client. Each takes a
+/// byte of input, so that it cannot end early.
 const TURNS: usize = 24;
-/// Turns of the one without: nothing holds it up, and control must come back twice before it ends, on
-/// a busy machine too.
+/// Turns of the one without: nothing holds it up, and control must come back twice before it ends,
+/// on a busy machine too.
 const BATCH_TURNS: usize = 48;
 
-/// Two jobs of two ranks, one with a client and one without, run while control is stopped and started,
-/// and then killed. They go on: each line of output is there once and in its place, what the client
-/// sends arrives byte by byte, the ranks go on talking and reading pages, and the exit status counts.
-/// Neither runs twice.
+/// Two jobs of two ranks, one with a client and one without, run while control is stopped and
+/// started, and then killed. They go on: each line of output is there once and in its place, what
+/// the client sends arrives byte by byte, the ranks go on talking and reading pages, and the exit
+/// status counts. Neither runs twice.
 fn outlive(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ranks-outlive");
     let (turns, typed) = (TURNS.to_string(), "abcdefghijklmnopqrstuvwxyz");

@@ -1,4 +1,5 @@
-//! One launch of a program and the report of it: what each rank's node says of faults, pages and bytes.
+//! One launch of a program and the report of it: what each rank's node says of faults, pages and
+//! bytes.
 //!
 //! Key type: [`Launched`]. Neighbours: [`crate::warm`] and [`crate::witnesses`] compare launches.
 //!
@@ -96,7 +97,8 @@ impl Launched {
         Ok(sum)
     }
 
-    /// Every rank found the program, took no fault on code or read-only data, and fetched nothing of the file.
+    /// Every rank found the program, took no fault on code or read-only data, and fetched nothing
+    /// of the file.
     pub fn expect_warm(&self, what: &str) -> Result<()> {
         ensure!(
             self.warm()?.iter().all(|&warm| warm),

@@ -2,9 +2,11 @@
 //!
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
-//! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under a
-//! time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`],
-//! [`jobs`], [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the network has sent.
+//! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under
+//! a time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`],
+//! [`casts`], [`cast_failures`], [`ranks`], [`jobs`], [`overlay`], [`page`], [`cards`] hold the
+//! scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the
+//! network has sent.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.

@@ -35,7 +35,8 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// While a program computes for ten seconds the node takes only control interrupts: about one a second.
+/// While a program computes for ten seconds the node takes only control interrupts: about one a
+/// second.
 fn quiet(cluster: &Cluster) -> Result<()> {
     let report = std::env::temp_dir().join(format!("hearth-quiet-{}.json", std::process::id()));
     let flag = format!("--report={}", report.display());
@@ -120,7 +121,8 @@ fn off_and_on(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A node that leaves gets no jobs until it has booted again; a job that wants it waits and says so.
+/// A node that leaves gets no jobs until it has booted again; a job that wants it waits and says
+/// so.
 fn leave(cluster: &Cluster) -> Result<()> {
     let before = boots(cluster, "n1")?;
     cluster.hearth(&["node", "leave", "n1"])?.expect_code(0)?;

@@ -1,7 +1,8 @@
-//! The monitoring overlay between real kernels: it comes up, what it counts is what happened, it survives lost nodes, and
-//! nothing of it stays when it is taken down.
+//! The monitoring overlay between real kernels: it comes up, what it counts is what happened, it
+//! survives lost nodes, and nothing of it stays when it is taken down.
 //!
-//! Invariant: what the overlay says is compared with what came another way: reports of jobs, processes of this machine.
+//! Invariant: what the overlay says is compared with what came another way: reports of jobs,
+//! processes of this machine.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -117,8 +118,8 @@ fn totals_after(cluster: &Cluster, after: u64) -> Result<(u64, BTreeMap<String, 
     )
 }
 
-/// Four processes between sixteen nodes and control, each on a node of its own with its own back end below it; sums
-/// that grow by exactly what the reports of a job say.
+/// Four processes between sixteen nodes and control, each on a node of its own with its own back
+/// end below it; sums that grow by exactly what the reports of a job say.
 fn sixteen(cluster: &Cluster) -> Result<()> {
     let view = whole(cluster)?;
     ensure!(
@@ -140,8 +141,8 @@ fn sixteen(cluster: &Cluster) -> Result<()> {
         .expect_code(0)?;
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&report)?)?;
     let ranks = report["ranks"].as_array().context("no ranks")?;
-    // A tick that began while the job still ran does not have all of it, however long that took: some later than the last
-    // that is there now.
+    // A tick that began while the job still ran does not have all of it, however long that took:
+    // some later than the last that is there now.
     let (tick, _) = totals_after(cluster, tick)?;
     let (_, after) = totals_after(cluster, tick + 3)?;
     let grown = |name: &str| {
@@ -174,7 +175,8 @@ fn sixteen(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A stream of a job ends with the job, has its counters and its profile, and a job that wants silence is silent.
+/// A stream of a job ends with the job, has its counters and its profile, and a job that wants
+/// silence is silent.
 fn jobs(cluster: &Cluster) -> Result<()> {
     whole(cluster)?;
     let count = cluster.program("count-c");
@@ -349,8 +351,8 @@ fn counters_of_a_quiet_job(cluster: &Cluster) -> Result<()> {
     }
 }
 
-/// Values of a node whose job wants silence do not come until its end; all others do. A process between nodes and control that it
-/// hosted moves at once.
+/// Values of a node whose job wants silence do not come until its end; all others do. A process
+/// between nodes and control that it hosted moves at once.
 fn quiet(cluster: &Cluster) -> Result<()> {
     let spin = cluster.program("spin");
     let host = *hosts(&whole(cluster)?).first().context("no processes")?;
@@ -425,8 +427,9 @@ fn interrupts_of(report: &str) -> Result<(BTreeMap<String, u64>, f64)> {
     Ok((classes.iter().filter_map(count).collect(), seconds))
 }
 
-/// A computing program is interrupted for the ticks of the period that was asked for, and for nothing else: with the two
-/// streams that are always open once a second, together with the heartbeat; with one of 100 ms ten times a second more.
+/// A computing program is interrupted for the ticks of the period that was asked for, and for
+/// nothing else: with the two streams that are always open once a second, together with the
+/// heartbeat; with one of 100 ms ten times a second more.
 fn interrupts(cluster: &Cluster) -> Result<()> {
     let view = whole(cluster)?;
     let hosts = hosts(&view);
@@ -473,7 +476,8 @@ fn interrupts(cluster: &Cluster) -> Result<()> {
     judge(3.0, 11.0)
 }
 
-/// Processes move away from nodes that got a job, once they have had it for a while and others are idle.
+/// Processes move away from nodes that got a job, once they have had it for a while and others are
+/// idle.
 fn moves(cluster: &Cluster) -> Result<()> {
     let before = hosts(&whole(cluster)?);
     let nodes = format!("n{},n{}", before[0], before[1]);
@@ -512,7 +516,8 @@ fn moves(cluster: &Cluster) -> Result<()> {
     whole(cluster).map(drop)
 }
 
-/// Two seconds after the word nothing of the overlay is left on any node, by what each says itself in its heartbeat.
+/// Two seconds after the word nothing of the overlay is left on any node, by what each says itself
+/// in its heartbeat.
 fn teardown(cluster: &Cluster) -> Result<()> {
     whole(cluster)?;
     let kept = |view: &Value| -> Option<Vec<u64>> {
@@ -572,7 +577,8 @@ fn teardown(cluster: &Cluster) -> Result<()> {
     whole(cluster).map(drop)
 }
 
-/// The node of a process that has others below it, from the end: the first ones host what is needed elsewhere.
+/// The node of a process that has others below it, from the end: the first ones host what is needed
+/// elsewhere.
 pub fn a_cp(view: &Value) -> Result<(String, String)> {
     let all = view["processes"].as_array().context("no processes")?;
     let mut with_children = all.iter().rev().filter(|process| {
@@ -606,7 +612,8 @@ fn loss_of<'a>(view: &'a Value, name: &str) -> Option<&'a Value> {
     losses.iter().rev().find(|loss| loss["process"] == name)
 }
 
-/// A machine that stands still for some seconds: its children move, nobody else is lost, and it comes back by itself.
+/// A machine that stands still for some seconds: its children move, nobody else is lost, and it
+/// comes back by itself.
 fn stopped(cluster: &Cluster) -> Result<()> {
     let before = whole(cluster)?;
     let (name, node) = a_cp(&before)?;
@@ -627,7 +634,8 @@ fn stopped(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A machine is killed that hosts a process with others below it: noticed in 3 s, their values come again 1 s later.
+/// A machine is killed that hosts a process with others below it: noticed in 3 s, their values come
+/// again 1 s later.
 fn cp_loss(cluster: &Cluster) -> Result<()> {
     let before = whole(cluster)?;
     let (name, node) = a_cp(&before)?;
@@ -665,7 +673,8 @@ fn cp_loss(cluster: &Cluster) -> Result<()> {
     crate::figure(case, "detect_ms", ms(detected), "ms");
     crate::figure(case, "reattach_ms", reattached_ms, "ms");
     crate::figure(case, "whole_tick_ms", ms(rejoined - detected), "ms");
-    // Its own back end went with it; the others below it are named, also those that had moved already.
+    // Its own back end went with it; the others below it are named, also those that had moved
+    // already.
     let below = before["processes"].as_array().into_iter().flatten();
     let below = below.filter(|child| child["parent"] == name[..]);
     let below = below.filter(|child| child["name"] != node[..]).count() as u64;
@@ -673,7 +682,8 @@ fn cp_loss(cluster: &Cluster) -> Result<()> {
         children == below,
         "{name} had {below} children on other nodes, {children} are named"
     );
-    // Five questions in three seconds; a tick lasts one more until it shows, and this machine is shared.
+    // Five questions in three seconds; a tick lasts one more until it shows, and this machine is
+    // shared.
     ensure!(
         detected < Duration::from_secs(5) && rejoined < detected + Duration::from_secs(3),
         "noticed after {detected:?}, whole again after {rejoined:?}"

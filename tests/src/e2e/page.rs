@@ -2,7 +2,8 @@
 //! shows a job and ends it, can be read at any width, shows the monitoring tree and the loss in it,
 //! and has values soon after they were read.
 //!
-//! Neighbours: `hearth_tests::browser` drives Chromium, [`crate::overlay`] knows when the tree stands.
+//! Neighbours: `hearth_tests::browser` drives Chromium, [`crate::overlay`] knows when the tree
+//! stands.
 //!
 //! Invariant: what the page shows is compared with what the command line says.
 
@@ -51,8 +52,8 @@ pub const SCENARIOS: &[Scenario] = &[
 
 /// Ticks that [`latency`] looks at, unless `HEARTH_TICKS` says otherwise.
 const TICKS: usize = 20;
-/// Ticks before these: each node's kernel was just booted, and the machine translates what it does for the first time. A tree
-/// that is made anew over nodes that are up has no such ticks.
+/// Ticks before these: each node's kernel was just booted, and the machine translates what it does
+/// for the first time. A tree that is made anew over nodes that are up has no such ticks.
 const WARM_TICKS: u64 = 5;
 
 /// Where the page of this cluster is.
@@ -66,7 +67,8 @@ fn address(cluster: &Cluster) -> Result<String> {
         .to_string())
 }
 
-/// Does something in a browser that shows the page. What does not come true there is an error like any other.
+/// Does something in a browser that shows the page. What does not come true there is an error like
+/// any other.
 fn in_browser<T>(cluster: &Cluster, act: impl FnOnce(&mut Browser) -> Result<T>) -> Result<T> {
     let url = format!("http://{}/", address(cluster)?);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -355,7 +357,8 @@ fn open_tree(browser: &mut Browser, processes: u64) {
     ));
 }
 
-/// Sixteen nodes: depth, fan-out and lag as the command line has them, then the loss of a process, as a gap.
+/// Sixteen nodes: depth, fan-out and lag as the command line has them, then the loss of a process,
+/// as a gap.
 fn tree(cluster: &Cluster) -> Result<()> {
     let before = overlay::whole(cluster)?;
     let (name, node) = overlay::a_cp(&before)?;
@@ -375,7 +378,8 @@ fn tree(cluster: &Cluster) -> Result<()> {
             "[{row}, {row}.nextSibling].map((row) => parseFloat(getComputedStyle(row.firstChild).paddingLeft))"
         ));
         ensure!(inset[1].as_f64() > inset[0].as_f64(), "insets {inset}");
-        // The lag of a process between nodes and control is a time that is not zero, once figures have come.
+        // The lag of a process between nodes and control is a time that is not zero, once figures
+        // have come.
         browser.until(&format!(
             "/^[1-9]/.test({row}.lastChild.innerText) && {row}.lastChild.innerText.endsWith(' ms')"
         ));
@@ -408,8 +412,9 @@ fn percentile(values: &[f64], share: usize) -> f64 {
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// From the begin of the tick in which values were read until the page had drawn them, the oldest of sixteen nodes in every
-/// picture; and what each process took beyond its slowest child, or beyond the wait for it.
+/// From the begin of the tick in which values were read until the page had drawn them, the oldest
+/// of sixteen nodes in every picture; and what each process took beyond its slowest child, or
+/// beyond the wait for it.
 fn latency(cluster: &Cluster) -> Result<()> {
     let wanted = std::env::var("HEARTH_TICKS").ok();
     let wanted = wanted.map_or(Ok(TICKS), |text| text.parse())?;
@@ -485,7 +490,8 @@ fn collect(
     Ok((ages.into_values().collect(), levels))
 }
 
-/// By process and tick: milliseconds. The front end's are there for the last ticks, others' for the last one.
+/// By process and tick: milliseconds. The front end's are there for the last ticks, others' for the
+/// last one.
 fn note_levels(view: &Value, stream: u64, levels: &mut BTreeMap<(u64, u64), f64>) {
     for delay in view["delays"]
         .as_array()

@@ -1,12 +1,14 @@
-//! Whether jobs were placed as well as possible and no node was given out twice, from the records of jobs.
+//! Whether jobs were placed as well as possible and no node was given out twice, from the records
+//! of jobs.
 //!
-//! Key types: [`Fabric`] (a tree of two levels), [`Placed`] (one job on its nodes). Neighbour: [`jobs`](crate::jobs).
+//! Key types: [`Fabric`] (a tree of two levels), [`Placed`] (one job on its nodes). Neighbour:
+//! [`jobs`](crate::jobs).
 //!
-//! Control numbers what it does: each decision, and each moment at which a node was free again, has a number
-//! above all before it. So what overlaps what is a matter of order, and of no clock.
+//! Control numbers what it does: each decision, and each moment at which a node was free again, has
+//! a number above all before it. So what overlaps what is a matter of order, and of no clock.
 //!
-//! Invariant: nothing here comes from the allocator: hops are counted pair by pair, and the best placement
-//! is found by trying every way to split a job over the leaf switches.
+//! Invariant: nothing here comes from the allocator: hops are counted pair by pair, and the best
+//! placement is found by trying every way to split a job over the leaf switches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +37,8 @@ pub struct Placed {
     pub nodes: Vec<u32>,
     /// What control says the sum of hops is.
     pub hops: u64,
-    /// Where in that order each of its nodes was free again; only of those whose ranks ended by themselves.
+    /// Where in that order each of its nodes was free again; only of those whose ranks ended by
+    /// themselves.
     pub freed: BTreeMap<u32, u64>,
 }
 
@@ -61,7 +64,8 @@ impl Placed {
         })
     }
 
-    /// Adds when its nodes were free again, if `job`, as `hearth jobs N --json` has it, is of this attempt.
+    /// Adds when its nodes were free again, if `job`, as `hearth jobs N --json` has it, is of this
+    /// attempt.
     pub fn add_freed(&mut self, job: &Value) -> Result<()> {
         if job["placement"]["decision"].as_u64() != Some(self.decision) {
             return Ok(());
@@ -95,8 +99,8 @@ impl Fabric {
         nodes.iter().enumerate().map(others).sum()
     }
 
-    /// The smallest sum that `count` of the `free` nodes can have: every split over the leaf switches is
-    /// tried.
+    /// The smallest sum that `count` of the `free` nodes can have: every split over the leaf
+    /// switches is tried.
     fn best(self, free: &BTreeSet<u32>, count: usize) -> Option<u64> {
         let on_leaf = |leaf| {
             free.iter()
@@ -125,7 +129,8 @@ impl Fabric {
         }
     }
 
-    /// Whether a placement is one of the free nodes, as large as it should be, and the best there was.
+    /// Whether a placement is one of the free nodes, as large as it should be, and the best there
+    /// was.
     pub fn check(self, placed: &Placed, count: usize) -> Result<()> {
         let job = placed.job;
         let distinct: BTreeSet<u32> = placed.nodes.iter().copied().collect();
@@ -180,8 +185,8 @@ pub fn no_node_twice(placed: &[Placed]) -> Result<()> {
     Ok(())
 }
 
-/// Fails when a node was not counted as free although no job had it. Only for nodes that are in service
-/// throughout.
+/// Fails when a node was not counted as free although no job had it. Only for nodes that are in
+/// service throughout.
 pub fn no_node_forgotten(placed: &[Placed], nodes: u32) -> Result<()> {
     for later in placed {
         for node in (0..nodes).filter(|node| !later.free.contains(node)) {

@@ -169,7 +169,8 @@ fn frames(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The scan above must be able to fail: with scrubbing switched off it finds the first program's bytes.
+/// The scan above must be able to fail: with scrubbing switched off it finds the first program's
+/// bytes.
 fn unscrubbed(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("bare-frames");
     cluster

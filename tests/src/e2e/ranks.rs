@@ -1,6 +1,8 @@
-//! Ranks of a job talk to each other: the examples of `kernel/user` in both languages, mistakes, and a rank that goes away.
+//! Ranks of a job talk to each other: the examples of `kernel/user` in both languages, mistakes,
+//! and a rank that goes away.
 //!
-//! Invariant: every example compares what it computed with a serial run itself; here only its verdict is looked at.
+//! Invariant: every example compares what it computed with a serial run itself; here only its
+//! verdict is looked at.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -66,7 +68,8 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "ranks-that-send-and-end",
         boot: Boot::Network,
         run: |cluster| {
-            // Whether the connection table or the end of the program comes first is a matter of luck.
+            // Whether the connection table or the end of the program comes first is a matter of
+            // luck.
             for _ in 0..8 {
                 good(cluster, "ranks-sends", 3, &[])?;
             }
@@ -135,7 +138,8 @@ pub fn examples(cluster: &Cluster, language: &str, ranks: usize) -> Result<()> {
     Ok(())
 }
 
-/// One rank, two, three: nothing depends on a power of two, and a job of one rank is no other program.
+/// One rank, two, three: nothing depends on a power of two, and a job of one rank is no other
+/// program.
 fn odd(cluster: &Cluster) -> Result<()> {
     for ranks in [1, 2, 3] {
         examples(cluster, "c", ranks)?;
@@ -160,7 +164,8 @@ fn hostile(cluster: &Cluster) -> Result<()> {
     for ranks in [2, 4] {
         let said = good(cluster, "ranks-hostile", ranks, &[])?;
         ensure!(said.contains("the node goes on"), "{said}");
-        // It ends with everything outstanding, three times; then another program finds a node as good as new.
+        // It ends with everything outstanding, three times; then another program finds a node as
+        // good as new.
         for _ in 0..3 {
             good(cluster, "ranks-hostile", ranks, &["exit"])?;
         }
@@ -230,7 +235,8 @@ fn spinning(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// For how long the processor of each node was not halted since it began, as of a heartbeat after now.
+/// For how long the processor of each node was not halted since it began, as of a heartbeat after
+/// now.
 fn awake_us(cluster: &Cluster) -> Result<Vec<u64>> {
     let figure = |node: &Value, name: &str| node[name].as_u64().unwrap_or(0);
     let uptime = |nodes: &[Value]| -> Vec<u64> {
@@ -259,7 +265,8 @@ fn ended(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// One rank does not do its part in a collective operation: all others hear at once and of whom, though none of them ends.
+/// One rank does not do its part in a collective operation: all others hear at once and of whom,
+/// though none of them ends.
 fn told(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ranks-told");
     for (how, operation, rank, bytes) in [
@@ -297,7 +304,8 @@ fn check_told(said: &str, lost: usize) -> Result<()> {
     Ok(())
 }
 
-/// A machine stops in the middle of a job: the others hear which within seconds, before the control node ends the job.
+/// A machine stops in the middle of a job: the others hear which within seconds, before the control
+/// node ends the job.
 fn lost(cluster: &Cluster) -> Result<()> {
     let machine = cluster.machine_pid("n1")?;
     let program = cluster.program("ranks-lost");
@@ -341,7 +349,8 @@ fn signal(pid: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ranks learn how many of them share a leaf switch, where that is the same everywhere, and exchange in that order.
+/// Ranks learn how many of them share a leaf switch, where that is the same everywhere, and
+/// exchange in that order.
 fn leaves(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ranks-time");
     let machines = cluster.json(&["list", "--machines"])?;
@@ -356,7 +365,8 @@ fn leaves(cluster: &Cluster) -> Result<()> {
             .filter(|line| line.contains("in the order of leaf switches"))
             .collect())
     };
-    // Nodes, what the launch says, and how many of them are on each leaf switch of four. The log names the order that is used.
+    // Nodes, what the launch says, and how many of them are on each leaf switch of four. The log
+    // names the order that is used.
     for (nodes, setting, leaf) in [
         ("n[0-15]", "", Some(4)),
         ("n[2-5]", "", Some(2)),

@@ -152,7 +152,8 @@ fn every_line_once(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A reader that stops for a while slows the program down; nothing is lost and memory stays bounded.
+/// A reader that stops for a while slows the program down; nothing is lost and memory stays
+/// bounded.
 fn slow_reader(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("lines");
     let mut child = cluster

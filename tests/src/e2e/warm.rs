@@ -1,4 +1,5 @@
-//! Programs that are launched again find their code where it was: when they must, and when they must not.
+//! Programs that are launched again find their code where it was: when they must, and when they
+//! must not.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Faults and bytes as others saw them: QEMU's log of exceptions and the counters of the node's tap.
+//! Faults and bytes as others saw them: QEMU's log of exceptions and the counters of the node's
+//! tap.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,8 +16,8 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
     run: others,
 }];
 
-/// What a job without a program on the wire may move: launch, acknowledgements, a line of output, the exit report,
-/// reports of what is held, and heartbeats; in both directions, with all headers.
+/// What a job without a program on the wire may move: launch, acknowledgements, a line of output,
+/// the exit report, reports of what is held, and heartbeats; in both directions, with all headers.
 const JOB_BYTES_MOST: u64 = 6_000;
 
 /// Page faults of ring 3 by what was touched, as QEMU's processor took them.
@@ -52,8 +53,9 @@ impl Segments {
         Ok(Self(segments))
     }
 
-    /// Counts the page faults (vector 14) of ring 3 in a part of QEMU's log. A line of an exception looks like
-    /// `  17: v=0e e=0014 i=0 cpl=3 IP=0033:0000000000401650 pc=... SP=... CR2=0000000000401650`.
+    /// Counts the page faults (vector 14) of ring 3 in a part of QEMU's log. A line of an exception
+    /// looks like ` 17: v=0e e=0014 i=0 cpl=3 IP=0033:0000000000401650 pc=... SP=...
+    /// CR2=0000000000401650`.
     fn count(&self, log: &str) -> Result<Faults> {
         const FETCH: u64 = 0x10;
         let mut faults = Faults::default();
@@ -125,9 +127,10 @@ fn watched(cluster: &Cluster, flags: &[&str], program: &str) -> Result<Watched> 
     })
 }
 
-/// Programs that are launched cold, and how many read-only pages of each a call touches before the program does: the kernel
-/// brings them in while it copies, which raises no exception, and counts them. The C library of hello-c asks `readlink` for
-/// a path that stands in one; musl-hello touches all of its pages itself. Both numbers are the same in every run.
+/// Programs that are launched cold, and how many read-only pages of each a call touches before the
+/// program does: the kernel brings them in while it copies, which raises no exception, and counts
+/// them. The C library of hello-c asks `readlink` for a path that stands in one; musl-hello touches
+/// all of its pages itself. Both numbers are the same in every run.
 const COLD: [(&str, u64); 2] = [("musl-hello", 0), ("hello-c", 2)];
 
 /// Cold launches: the node reports the faults that QEMU's processor took, to the last one.
@@ -159,7 +162,8 @@ fn others(cluster: &Cluster) -> Result<()> {
         cold(cluster, name, by_calls)?;
     }
     let program = cluster.program("hello-c");
-    // After the first warm run the node asks for the list of page hashes, 32 bytes a page, to verify a few pages.
+    // After the first warm run the node asks for the list of page hashes, 32 bytes a page, to
+    // verify a few pages.
     let list = fs::metadata(&program)?.len() / 4096 * 32;
     for round in 0..3 {
         let most = JOB_BYTES_MOST + if round == 0 { list + list / 8 } else { 0 };

@@ -116,8 +116,8 @@ impl Placing {
             }
     }
 
-    /// Whether it could give a job that is smaller than a unit a part of one of which nodes are out of service, if no
-    /// other job had any, or does so now.
+    /// Whether it could give a job that is smaller than a unit a part of one of which nodes are out
+    /// of service, if no other job had any, or does so now.
     pub fn fits_a_part(self, machine: &Machine, count: u32) -> bool {
         let is_part = |in_service: u32| match self {
             Placing::Published => in_service == count,

@@ -1,5 +1,5 @@
-//! What goes before a job that waits does not delay what is reserved for it: with jobs that are tied to nodes, nodes out
-//! of service and units of several nodes.
+//! What goes before a job that waits does not delay what is reserved for it: with jobs that are
+//! tied to nodes, nodes out of service and units of several nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -261,7 +261,8 @@ proptest! {
         ..ProptestConfig::with_cases(1_500)
     })]
 
-    /// What was ever reserved for a first job holds, whatever goes before it and whatever ends early.
+    /// What was ever reserved for a first job holds, whatever goes before it and whatever ends
+    /// early.
     #[test]
     fn easy_keeps_every_reservation(case in cases(), in_order: bool, is_early: bool) {
         let policy = if in_order { Policy::EasyInOrder } else { Policy::Easy };
@@ -280,7 +281,8 @@ proptest! {
         }
     }
 
-    /// The first job starts no later with what went before it than without, if everything takes all its time.
+    /// The first job starts no later with what went before it than without, if everything takes all
+    /// its time.
     #[test]
     fn easy_delays_the_first_job_by_nothing(case in cases(), in_order: bool) {
         let policy = if in_order { Policy::EasyInOrder } else { Policy::Easy };
@@ -302,9 +304,10 @@ proptest! {
         })?;
     }
 
-    /// No job's reservation is later once what went before it runs than it was without that. A plan counts each job that is not
-    /// tied as whole units: one that found a part of one leaves more than was planned, so here all have whole units. Nor does
-    /// the next plan put any later, where no job names its nodes.
+    /// No job's reservation is later once what went before it runs than it was without that. A plan
+    /// counts each job that is not tied as whole units: one that found a part of one leaves more
+    /// than was planned, so here all have whole units. Nor does the next plan put any later, where
+    /// no job names its nodes.
     #[test]
     fn conservative_delays_nobody(mut case in cases(), is_early: bool) {
         for arrival in &mut case.arrivals {
@@ -332,8 +335,8 @@ proptest! {
     }
 }
 
-/// Job 3 has n1 and n2 from 100 to 5100 and keeps n0 until then. Job 4 has n3 and one more at 5100, or earlier than that
-/// n2 and n3 if 3 does not want it: what takes n3 for longer would delay it.
+/// Job 3 has n1 and n2 from 100 to 5100 and keeps n0 until then. Job 4 has n3 and one more at 5100,
+/// or earlier than that n2 and n3 if 3 does not want it: what takes n3 for longer would delay it.
 #[test]
 fn a_tied_job_before_the_first_has_its_nodes_until_its_time_is_over() {
     for policy in BACKFILL {
@@ -387,7 +390,8 @@ fn a_first_job_that_needs_kept_nodes_has_a_reservation() {
     }
 }
 
-/// Of the holders of a program a job takes some: in units of one node the others are counted on from when it starts.
+/// Of the holders of a program a job takes some: in units of one node the others are counted on
+/// from when it starts.
 #[test]
 fn holders_that_a_job_leaves_come_free_when_it_starts() {
     for policy in [Policy::Easy, Policy::EasyInOrder] {

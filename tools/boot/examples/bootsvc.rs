@@ -1,9 +1,10 @@
 //! The boot service alone: serves an image on one interface and prints what machines do.
 //!
-//! `cargo run -p hearth-boot --example bootsvc -- --interface br0 --address 10.117.0.1/16 --image FILE`
+//! `cargo run -p hearth-boot --example bootsvc -- --interface br0 --address 10.117.0.1/16 --image
+//! FILE`
 //!
-//! For trying the service without a control node: the personalities it hands out are made up, so a node boots
-//! and then finds nobody to join.
+//! For trying the service without a control node: the personalities it hands out are made up, so a
+//! node boots and then finds nobody to join.
 
 use hearth_boot::{
     BootRecord, Config, Event, ImageTransport, Mac, OtherSystem, Personalities, Refused, Service,

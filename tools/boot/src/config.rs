@@ -191,7 +191,8 @@ pub struct FixedLease {
     pub node: u32,
 }
 
-/// Another system to boot once on the machines, for comparison or repair. Its files are served by HTTP.
+/// Another system to boot once on the machines, for comparison or repair. Its files are served by
+/// HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherSystem {
     /// A Linux kernel (bzImage).
@@ -212,7 +213,8 @@ pub enum ImageTransport {
     Tftp,
 }
 
-/// The command line becomes part of an iPXE script line: it must not end the line nor mean something to iPXE.
+/// The command line becomes part of an iPXE script line: it must not end the line nor mean
+/// something to iPXE.
 fn check_command_line(line: &str) -> Result<(), String> {
     let operator = line
         .split_whitespace()

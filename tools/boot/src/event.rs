@@ -69,8 +69,9 @@ impl Event {
         }
     }
 
-    /// The event with everything made visible in its texts that is no letter, digit, mark of ASCII or space: file
-    /// names and reasons come from machines nobody knows, and end in an operator's terminal.
+    /// The event with everything made visible in its texts that is no letter, digit, mark of ASCII
+    /// or space: file names and reasons come from machines nobody knows, and end in an operator's
+    /// terminal.
     pub(crate) fn printable(mut self) -> Event {
         match &mut self {
             Event::PersonalityRefused { reason, .. } => *reason = printable(reason),
@@ -185,7 +186,8 @@ impl fmt::Display for Event {
     }
 }
 
-/// Control characters, direction marks and the like as `\u{1b}`; a terminal shows them and does not obey.
+/// Control characters, direction marks and the like as `\u{1b}`; a terminal shows them and does not
+/// obey.
 pub(crate) fn printable(text: &str) -> String {
     let visible = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     let mut shown = String::with_capacity(text.len());

@@ -2,8 +2,8 @@
 //!
 //! Key type: [`Store`]. Read by [`crate::http`] and by TFTP (in [`crate::service`]).
 //!
-//! Invariant: only the files named in the configuration and plain files of the firmware directory are ever
-//! opened; no part of a request becomes a path with directories.
+//! Invariant: only the files named in the configuration and plain files of the firmware directory
+//! are ever opened; no part of a request becomes a path with directories.
 
 use crate::config::{Config, OtherSystem};
 use axum::body::Bytes;
@@ -13,17 +13,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Largest file served. Boot images have about one megabyte; another system's initial file system may have
-/// a hundred.
+/// Largest file served. Boot images have about one megabyte; another system's initial file system
+/// may have a hundred.
 const MAX_FILE_BYTES: u64 = 512 << 20;
-/// Files kept in memory: the image, another system's two, and the few network boot programs there are.
+/// Files kept in memory: the image, another system's two, and the few network boot programs there
+/// are.
 const MAX_CACHED: usize = 16;
 
 /// Length of what [`check_image`] looks at.
 pub(crate) const IMAGE_START_BYTES: usize = 0x206;
 
-/// Whether the start of a file is that of a boot image: a PE file and a Linux boot image at once. It is checked
-/// because iPXE runs any file, as it is, that it does not recognise.
+/// Whether the start of a file is that of a boot image: a PE file and a Linux boot image at once.
+/// It is checked because iPXE runs any file, as it is, that it does not recognise.
 ///
 /// # Errors
 /// What is wrong, to stand after the file's name.

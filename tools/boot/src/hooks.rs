@@ -13,8 +13,8 @@ pub trait Personalities: Send + Sync {
     /// that chose `boot_epoch`, at the address `ip`.
     ///
     /// Called once per machine and boot epoch: the service keeps the answer for retransmissions
-    /// until [`Service::joined`] marks it used, and refuses it from then on. Must not block: it is called
-    /// between two packets.
+    /// until [`Service::joined`] marks it used, and refuses it from then on. Must not block: it is
+    /// called between two packets.
     ///
     /// # Errors
     /// The reason, which is logged and sent to the machine.

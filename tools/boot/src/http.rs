@@ -9,8 +9,8 @@
 //!
 //! GET and HEAD, with `Content-Length` and single ranges: UEFI HTTP Boot asks for the length first.
 //!
-//! Invariant: every denial says why, as text. Nothing is ever "not found": a machine that asks for what it may not
-//! have gets 403, one that asks for what is missing gets 503.
+//! Invariant: every denial says why, as text. Nothing is ever "not found": a machine that asks for
+//! what it may not have gets 403, one that asks for what is missing gets 503.
 
 use crate::config::ImageTransport;
 use crate::dhcp::client::IMAGE_NAME;
@@ -29,7 +29,8 @@ use std::sync::Arc;
 
 /// The image's type: UEFI HTTP Boot starts nothing else.
 const IMAGE_TYPE: &str = "application/efi";
-/// Bytes handed to the connection at a time; small enough that the timeline tells how far a broken download came.
+/// Bytes handed to the connection at a time; small enough that the timeline tells how far a broken
+/// download came.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Tries of the iPXE script before the machine starts over, and the seconds between them.
 const SCRIPT_TRIES: u32 = 6;
@@ -120,8 +121,8 @@ async fn script(
     Ok(([(header::CONTENT_TYPE, "text/plain")], text).into_response())
 }
 
-/// The iPXE script of one machine. It tries a few times and then starts the machine over, so that no machine
-/// waits for a person.
+/// The iPXE script of one machine. It tries a few times and then starts the machine over, so that
+/// no machine waits for a person.
 pub(crate) fn ipxe_script(shared: &Shared, mac: Mac) -> String {
     let places = &shared.places;
     let load = match &shared.config.other {
@@ -340,7 +341,8 @@ enum ByteRange {
     Outside,
 }
 
-/// Reads a `Range` header (RFC 9110, 14.1.2). What is not one range of bytes counts as no range, as the RFC allows.
+/// Reads a `Range` header (RFC 9110, 14.1.2). What is not one range of bytes counts as no range, as
+/// the RFC allows.
 fn byte_range(value: &str, length: usize) -> ByteRange {
     let Some((first, last)) = value
         .strip_prefix("bytes=")

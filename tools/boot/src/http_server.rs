@@ -1,7 +1,7 @@
 //! An HTTP server for networks where anybody may connect: it serves a router within limits.
 //!
-//! Key types: [`Limits`], [`serve`]. Neighbours: [`crate::service`] serves the boot network with it,
-//! and the control node its interface over TCP.
+//! Key types: [`Limits`], [`serve`]. Neighbours: [`crate::service`] serves the boot network with
+//! it, and the control node its interface over TCP.
 //!
 //! Invariants: no client can hold a connection that says nothing for ever, and none can keep others
 //! out: one connection too many ends the slowest of its address, or of all.
@@ -52,7 +52,8 @@ pub async fn serve<I>(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Scripts and images go out in few large writes: delaying the last one gains nothing.
+                // Scripts and images go out in few large writes: delaying the last one gains
+                // nothing.
                 let _ = stream.set_nodelay(true);
                 let place = table.admit(peer.ip());
                 let (io, router) = connect(stream, peer);

@@ -1,17 +1,17 @@
 //! Router advertisements that say "there is no router and nothing to configure".
 //!
-//! iPXE configures IPv4 and IPv6 side by side and boots when both have come to an end. Without an answer to its router
-//! solicitations the IPv6 half ends only after 16 seconds. An advertisement with a lifetime of zero, no
-//! prefix and neither the managed nor the other-configuration flag (RFC 4861, 4.2) ends it at once and
-//! makes no host use this machine as its router.
+//! iPXE configures IPv4 and IPv6 side by side and boots when both have come to an end. Without an
+//! answer to its router solicitations the IPv6 half ends only after 16 seconds. An advertisement
+//! with a lifetime of zero, no prefix and neither the managed nor the other-configuration flag (RFC
+//! 4861, 4.2) ends it at once and makes no host use this machine as its router.
 
 /// Multicast group of all routers on a link, to which solicitations are sent.
 pub const ALL_ROUTERS: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// Multicast group of all nodes on a link, to which advertisements are sent.
 pub const ALL_NODES: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// Hop limit that solicitations and advertisements must have: it proves that they come from this link
-/// (RFC 4861, 6.1).
+/// Hop limit that solicitations and advertisements must have: it proves that they come from this
+/// link (RFC 4861, 6.1).
 pub const HOP_LIMIT: u8 = 255;
 
 const SOLICITATION: u8 = 133;
@@ -43,7 +43,8 @@ pub fn is_solicitation(message: &[u8]) -> bool {
 pub fn advertisement() -> [u8; 16] {
     let mut message = [0; 16];
     message[0] = ADVERTISEMENT;
-    // Current hop limit 0 (unspecified), flags 0, router lifetime 0, reachable and retransmission time 0.
+    // Current hop limit 0 (unspecified), flags 0, router lifetime 0, reachable and retransmission
+    // time 0.
     message
 }
 

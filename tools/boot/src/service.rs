@@ -23,12 +23,13 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Joins waiting for the DHCP loop. It takes them between any two packets; beyond this a key counts as
-/// unused until its machine boots again.
+/// Joins waiting for the DHCP loop. It takes them between any two packets; beyond this a key counts
+/// as unused until its machine boots again.
 const MAX_JOINS_WAITING: usize = 16_384;
 
-/// A thousand machines switched on together, with some that hang; a machine has one connection, and a few
-/// more where its firmware reads pieces side by side. The largest file served at 1 MB/s takes about nine minutes.
+/// A thousand machines switched on together, with some that hang; a machine has one connection, and
+/// a few more where its firmware reads pieces side by side. The largest file served at 1 MB/s takes
+/// about nine minutes.
 const HTTP_LIMITS: http_server::Limits = http_server::Limits {
     connections: 1_024,
     per_address: 16,
@@ -61,12 +62,12 @@ pub struct Service {
 }
 
 impl Service {
-    /// Opens the sockets and starts serving. To be called inside a tokio runtime. The caller starts the HTTP part
-    /// with [`Service::serve_http`].
+    /// Opens the sockets and starts serving. To be called inside a tokio runtime. The caller starts
+    /// the HTTP part with [`Service::serve_http`].
     ///
     /// # Errors
-    /// [`StartError`], which says what to do next. Router advertisements alone do not stop the start: without
-    /// them boots are slower, and [`Event::Degraded`] says so.
+    /// [`StartError`], which says what to do next. Router advertisements alone do not stop the
+    /// start: without them boots are slower, and [`Event::Degraded`] says so.
     pub fn start(
         config: Config,
         personalities: Arc<dyn Personalities>,
@@ -119,8 +120,9 @@ impl Service {
         })
     }
 
-    /// Serves [`Service::router`] at `listener`, which listens at `config.http`, with limits on the number and the
-    /// life of connections. Never ends by itself; ending the future ends all connections.
+    /// Serves [`Service::router`] at `listener`, which listens at `config.http`, with limits on the
+    /// number and the life of connections. Never ends by itself; ending the future ends all
+    /// connections.
     pub fn serve_http(&self, listener: TcpListener) -> impl Future<Output = ()> + Send + use<> {
         let router = self.router();
         http_server::serve(listener, HTTP_LIMITS, move |stream, peer| {
@@ -131,8 +133,9 @@ impl Service {
         })
     }
 
-    /// Routes `/boot/...`: iPXE scripts and the image. A server other than [`Service::serve_http`] passes the
-    /// other end on (`into_make_service_with_connect_info::<SocketAddr>()`), so that denials can name the machine.
+    /// Routes `/boot/...`: iPXE scripts and the image. A server other than [`Service::serve_http`]
+    /// passes the other end on (`into_make_service_with_connect_info::<SocketAddr>()`), so that
+    /// denials can name the machine.
     pub fn router(&self) -> axum::Router {
         http::router(self.shared.clone())
     }
@@ -177,7 +180,8 @@ impl Drop for Service {
     }
 }
 
-/// Puts the leases of the last run back. A file that cannot be read costs the addresses, not the start.
+/// Puts the leases of the last run back. A file that cannot be read costs the addresses, not the
+/// start.
 fn restore_leases(shared: &Shared, server: &mut dhcp::Server, file: &LeaseFile) {
     match file.load() {
         Ok(leases) => {

@@ -1,7 +1,7 @@
 //! What the service's tasks have in common.
 //!
-//! Invariant: no lock is held while a [`TimelineSink`] is called, so that the control node may call the service
-//! from inside.
+//! Invariant: no lock is held while a [`TimelineSink`] is called, so that the control node may call
+//! the service from inside.
 
 use crate::config::{Config, Leases};
 use crate::dhcp;
@@ -113,7 +113,8 @@ impl Shared {
         self.tell(stage, record);
     }
 
-    /// A machine has the whole image. For firmware that loads it directly the image is its network boot program as well.
+    /// A machine has the whole image. For firmware that loads it directly the image is its network
+    /// boot program as well.
     pub(crate) fn reached_image(&self, mac: Mac, direct: Firmware) {
         let firmware = self.timeline().get(mac).and_then(|record| record.firmware);
         if firmware == Some(direct) {
@@ -130,8 +131,8 @@ impl Shared {
         first
     }
 
-    /// Tells the operator, and notes the trouble in the machine's record. Events that come faster than
-    /// anybody reads are counted instead.
+    /// Tells the operator, and notes the trouble in the machine's record. Events that come faster
+    /// than anybody reads are counted instead.
     pub(crate) fn event(&self, event: Event) {
         let now = self.now();
         let event = event.printable();

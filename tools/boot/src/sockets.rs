@@ -1,7 +1,7 @@
 //! Sockets bound to the boot network's interface.
 //!
-//! Everything is bound to the interface (SO_BINDTODEVICE), so that the service never answers on a network it
-//! was not told about, and two services can live on one host.
+//! Everything is bound to the interface (SO_BINDTODEVICE), so that the service never answers on a
+//! network it was not told about, and two services can live on one host.
 
 use crate::router_advert;
 use nix::libc;
@@ -14,7 +14,8 @@ use std::os::fd::AsRawFd;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// Receive buffer of the DHCP and TFTP sockets: the first packets of some thousand machines switched on together.
+/// Receive buffer of the DHCP and TFTP sockets: the first packets of some thousand machines
+/// switched on together.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// A UDP socket on `address:port`, only for packets of `interface`.
@@ -38,7 +39,8 @@ pub(crate) fn std_udp(
     Ok(socket.into())
 }
 
-/// Sends from `source`, also where the interface has several addresses or the destination is the broadcast address.
+/// Sends from `source`, also where the interface has several addresses or the destination is the
+/// broadcast address.
 pub(crate) async fn send_from(
     socket: &UdpSocket,
     source: Ipv4Addr,
@@ -62,8 +64,8 @@ pub(crate) async fn send_from(
     socket.async_io(Interest::WRITABLE, send).await.map(|_| ())
 }
 
-/// The raw ICMPv6 socket for router advertisements. The event loop knows it as a UDP socket: both only
-/// receive and send datagrams with IPv6 addresses.
+/// The raw ICMPv6 socket for router advertisements. The event loop knows it as a UDP socket: both
+/// only receive and send datagrams with IPv6 addresses.
 pub(crate) struct RouterSocket {
     socket: UdpSocket,
     interface: u32,

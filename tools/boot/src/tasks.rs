@@ -1,6 +1,7 @@
 //! The service's loops: they move datagrams between sockets and the protocol logic.
 //!
-//! Invariant: no loop ends by itself and none spins: an error of a socket is reported and followed by a pause.
+//! Invariant: no loop ends by itself and none spins: an error of a socket is reported and followed
+//! by a pause.
 
 use crate::dhcp::client::{BIOS_NBP_NAME, IMAGE_NAME, SCRIPT_NAME};
 use crate::dhcp::{self, Notice, Port};
@@ -29,11 +30,11 @@ const ERROR_PAUSE: Duration = Duration::from_secs(1);
 const ERRORS_PER_REPORT: u32 = 60;
 /// How often changed leases are written to their file.
 const LEASE_FILE_INTERVAL: Duration = Duration::from_secs(2);
-/// Advertisements that nobody asked for: as often as the standard's shortest default (RFC 4861, 6.2.1,
-/// a third of 600 s), for machines whose solicitation was lost.
+/// Advertisements that nobody asked for: as often as the standard's shortest default (RFC 4861,
+/// 6.2.1, a third of 600 s), for machines whose solicitation was lost.
 const ADVERTISE_INTERVAL: Duration = Duration::from_secs(200);
-/// A fresh interface has no usable link-local address for up to two seconds (duplicate address detection):
-/// sending is tried so often and so long.
+/// A fresh interface has no usable link-local address for up to two seconds (duplicate address
+/// detection): sending is tried so often and so long.
 const ADVERTISE_RETRY: Duration = Duration::from_millis(200);
 const ADVERTISE_TRIES: u32 = 25;
 
@@ -271,7 +272,8 @@ pub(crate) async fn advertise(shared: Arc<Shared>, socket: RouterSocket) {
         };
         match result {
             Ok(()) => {}
-            // A bridge without machines has no link and so no address to send from: nobody misses anything.
+            // A bridge without machines has no link and so no address to send from: nobody misses
+            // anything.
             Err(error) if !asked && no_address_yet(&error) => {}
             Err(error) => pause.wait(&shared, &error).await,
         }

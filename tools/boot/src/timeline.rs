@@ -199,8 +199,8 @@ impl Timeline {
         }
     }
 
-    /// A machine asked by DHCP. Begins a new boot where the request cannot belong to the one known. Returns whether
-    /// this is the first request of a boot.
+    /// A machine asked by DHCP. Begins a new boot where the request cannot belong to the one known.
+    /// Returns whether this is the first request of a boot.
     pub fn asked(
         &mut self,
         now: Duration,
@@ -245,7 +245,8 @@ impl Timeline {
         Some(&entry.record)
     }
 
-    /// The node joined: in a boot the service saw, or, after a restart of the service, in one it did not.
+    /// The node joined: in a boot the service saw, or, after a restart of the service, in one it
+    /// did not.
     pub fn joined(
         &mut self,
         now: Duration,
@@ -266,8 +267,8 @@ impl Timeline {
         self.reached(now, mac, Stage::Joined)
     }
 
-    /// Another system on the machine reports that it runs. Only machines that asked for something before are
-    /// recorded; `None` for all others and for a repeated report.
+    /// Another system on the machine reports that it runs. Only machines that asked for something
+    /// before are recorded; `None` for all others and for a repeated report.
     pub fn reported(&mut self, now: Duration, mac: Mac, report: Report) -> Option<&BootRecord> {
         if !self.records.contains_key(&mac) {
             return None;
@@ -277,7 +278,8 @@ impl Timeline {
         self.reached(now, mac, Stage::Reported)
     }
 
-    /// The machine that has this address; the one seen last, where an address went from one to another.
+    /// The machine that has this address; the one seen last, where an address went from one to
+    /// another.
     pub fn mac_at(&self, address: Ipv4Addr) -> Option<Mac> {
         let at = self
             .records
@@ -365,7 +367,8 @@ impl BootRecord {
     }
 }
 
-/// The records as a table for people: seconds from the first packet to each stage, and what went wrong.
+/// The records as a table for people: seconds from the first packet to each stage, and what went
+/// wrong.
 pub fn table<'a>(records: impl IntoIterator<Item = &'a BootRecord>) -> String {
     let records: Vec<&BootRecord> = records.into_iter().collect();
     let reports = records

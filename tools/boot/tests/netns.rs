@@ -1,7 +1,7 @@
 //! 64 machines against the running service, through real sockets on a real (virtual) wire.
 //!
-//! The service runs in one network namespace, the machines in another, with a veth pair between. Run by
-//! `cargo xtask test`, or by `cargo test -p hearth-boot -- --ignored`.
+//! The service runs in one network namespace, the machines in another, with a veth pair between.
+//! Run by `cargo xtask test`, or by `cargo test -p hearth-boot -- --ignored`.
 
 mod support;
 

@@ -18,12 +18,12 @@
 
 //!
 //! Key types: [`Casts`], [`Order`], [`Outcome`]. Neighbours: `netstack::broadcast::Source` (all
-//! protocol), `control` (drives it, on the endpoint's socket), `control_events` (nodes that come and
-//! go), `api::casts`, the job runner through its fabric.
+//! protocol), `control` (drives it, on the endpoint's socket), `control_events` (nodes that come
+//! and go), `api::casts`, the job runner through its fabric.
 //!
-//! Invariants: every cast ends, or waits for nodes that it was told to wait for; a content has one cast
-//! at a time, but for those of jobs; who is cast a file holds it or is named with the reason; a cast
-//! that was cancelled leaves nothing on the nodes that did not hold it before.
+//! Invariants: every cast ends, or waits for nodes that it was told to wait for; a content has one
+//! cast at a time, but for those of jobs; who is cast a file holds it or is named with the reason;
+//! a cast that was cancelled leaves nothing on the nodes that did not hold it before.
 
 mod announcing;
 mod asking;
@@ -178,7 +178,8 @@ impl Casts {
         &self.config
     }
 
-    /// Begins a cast, or adds nodes to the one of the same file that is under way; gives its number.
+    /// Begins a cast, or adds nodes to the one of the same file that is under way; gives its
+    /// number.
     ///
     /// # Errors
     /// [`Refused`].
@@ -486,7 +487,8 @@ impl Casts {
             return;
         };
         let id = cast.id;
-        // A job hears of each step, not of each node that has it: that would be the square of their number.
+        // A job hears of each step, not of each node that has it: that would be the square of their
+        // number.
         if !matches!(event, SourceEvent::MemberDone { .. }) {
             self.stirred.insert(id);
         }

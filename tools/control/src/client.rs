@@ -3,8 +3,9 @@
 //! Key types: [`Client`], [`RequestError`]. Neighbours: every command that asks control; `api`
 //! answers.
 //!
-//! Invariants: what follows the first answer is meant for the cluster that gave it (`api::instance`); one connection a request, so that the end of a streaming request (output, standard
-//! input) is seen by control as the end of that stream and of nothing else.
+//! Invariants: what follows the first answer is meant for the cluster that gave it
+//! (`api::instance`); one connection a request, so that the end of a streaming request (output,
+//! standard input) is seen by control as the end of that stream and of nothing else.
 
 use std::io;
 use std::path::PathBuf;
@@ -34,12 +35,13 @@ pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 /// Largest answer that is read as one JSON document.
 const ANSWER_MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// How long a question waits for the next control node when one has died over it, and how often it asks.
+/// How long a question waits for the next control node when one has died over it, and how often it
+/// asks.
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
 const RETURN_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long the answer to a question may take to begin, and one that is a document to end. Only questions: control answers
-/// them at once, while what it is asked to do takes as long as it takes.
+/// How long the answer to a question may take to begin, and one that is a document to end. Only
+/// questions: control answers them at once, while what it is asked to do takes as long as it takes.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Why a request was not answered as hoped.
@@ -103,8 +105,8 @@ impl Client {
         }
     }
 
-    /// GET of a JSON document. It changes nothing, so where the control node dies over it the next one is
-    /// asked, if it is there in time.
+    /// GET of a JSON document. It changes nothing, so where the control node dies over it the next
+    /// one is asked, if it is there in time.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -215,8 +217,8 @@ impl Client {
         }
     }
 
-    /// Why nobody answers. A control node that starts again leaves the folder of its socket; a cluster that is
-    /// taken down does not.
+    /// Why nobody answers. A control node that starts again leaves the folder of its socket; a
+    /// cluster that is taken down does not.
     fn not_connected(&self, reason: io::Error) -> RequestError {
         let folder = self.socket.parent();
         match folder.filter(|folder| self.instance.get().is_some() && !folder.exists()) {
@@ -228,7 +230,8 @@ impl Client {
         }
     }
 
-    /// A part of an answer to a question, in time: a control node that hangs still takes connections.
+    /// A part of an answer to a question, in time: a control node that hangs still takes
+    /// connections.
     async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, RequestError>>,

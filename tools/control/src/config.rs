@@ -73,7 +73,8 @@ pub struct Serve {
     pub http: String,
     /// Widths of the network's tree from the leaves up, as in 4x4x4; empty: one switch.
     pub tree: String,
-    /// Links upwards of one switch of each level below the root, from the leaves up; empty: as many as it has downwards.
+    /// Links upwards of one switch of each level below the root, from the leaves up; empty: as many
+    /// as it has downwards.
     pub uplinks: Vec<u32>,
     /// State directory.
     pub state_dir: PathBuf,
@@ -429,13 +430,15 @@ pub struct Overlay {
     pub fan_out: u32,
     /// `averaging`, `comprehensive` or a topology.
     pub placement: String,
-    /// For `comprehensive`: what free cores, free memory, link speed and load count for; four numbers that sum to 1.
+    /// For `comprehensive`: what free cores, free memory, link speed and load count for; four
+    /// numbers that sum to 1.
     pub judge_weights: String,
     /// The value of each that counts as none.
     pub judge_low: String,
     /// The value of each that counts as all there could be.
     pub judge_high: String,
-    /// Nodes that host the processes between nodes and control, as a hostlist; empty: those without a job.
+    /// Nodes that host the processes between nodes and control, as a hostlist; empty: those without
+    /// a job.
     pub dedicated: String,
     /// Nodes whose collector of network detail runs all the time, as a hostlist, or `all`.
     pub network: String,

@@ -6,10 +6,10 @@
 //! `control_events` (turns what the endpoint reports into what the runner understands), `ledger`
 //! (writes down what changed).
 //!
-//! Invariants: the lock is held for computing, for reading pages of programs from the file cache and
-//! for writing to it, never across an await; whoever changes something ends with [`Core::settle`]
-//! under the same lock, which writes it down before a client or node hears of it, and calls
-//! [`Shared::kick`], so that the task sends what came of it.
+//! Invariants: the lock is held for computing, for reading pages of programs from the file cache
+//! and for writing to it, never across an await; whoever changes something ends with
+//! [`Core::settle`] under the same lock, which writes it down before a client or node hears of it,
+//! and calls [`Shared::kick`], so that the task sends what came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
@@ -75,8 +75,8 @@ pub struct Core {
     pub passes: Passes,
 }
 
-/// How many scheduling passes there were, and how long they took: with what is written down before and after,
-/// which is as long as everybody else waits.
+/// How many scheduling passes there were, and how long they took: with what is written down before
+/// and after, which is as long as everybody else waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Passes {
     /// So many.
@@ -225,8 +225,9 @@ impl Shared {
 }
 
 impl Core {
-    /// Numbers of the nodes that there are, ascending: listed, joined in an earlier run of control, or heard of in this one.
-    /// These and no others can be named; `GET /v1/nodes` and the page have them all.
+    /// Numbers of the nodes that there are, ascending: listed, joined in an earlier run of control,
+    /// or heard of in this one. These and no others can be named; `GET /v1/nodes` and the page have
+    /// them all.
     pub fn known_nodes(&self) -> Vec<u32> {
         let listed = self.table.machines().map(|machine| machine.node);
         let heard = self.endpoint.nodes().map(|status| status.node.0);

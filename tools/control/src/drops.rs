@@ -98,8 +98,9 @@ fn is_away(core: &Core, node: u32, program: Option<&Hash>) -> bool {
     file || core.ledger.warm.is_away(node, program)
 }
 
-/// A node is in service: it is told what it is owed, unless it has booted since. What is `wanted` there by casts that were
-/// under way when it came back stays: whoever began these wants it there, whatever was dropped before.
+/// A node is in service: it is told what it is owed, unless it has booted since. What is `wanted`
+/// there by casts that were under way when it came back stays: whoever began these wants it there,
+/// whatever was dropped before.
 pub fn node_joined(
     core: &mut Core,
     now: Instant,

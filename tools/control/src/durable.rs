@@ -21,10 +21,11 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes the file at `path` with `content` and the permission bits `mode`; false where there is one, which stays as it is. Of
-/// several processes that do this at once one makes the file, and the others find it whole; where the file system has no second
-/// names for a file (FAT, some network ones) they can find the beginning of it for a moment. FAT does not keep `mode` either: all
-/// its files have that of the mount, 0755 unless it is mounted with umask=077.
+/// Makes the file at `path` with `content` and the permission bits `mode`; false where there is
+/// one, which stays as it is. Of several processes that do this at once one makes the file, and the
+/// others find it whole; where the file system has no second names for a file (FAT, some network
+/// ones) they can find the beginning of it for a moment. FAT does not keep `mode` either: all its
+/// files have that of the mount, 0755 unless it is mounted with umask=077.
 ///
 /// # Errors
 /// What the system said.
@@ -55,7 +56,8 @@ fn create_by(
             Ok(true)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        // File systems say that they have no second names in different words. What else is wrong is wrong here, too.
+        // File systems say that they have no second names in different words. What else is wrong is
+        // wrong here, too.
         Err(_) => match write_new(path, content, mode) {
             Ok(()) => {
                 keep_name(path);

@@ -1,7 +1,7 @@
 //! The event log: what happened to nodes and jobs, for `hearth events`.
 //!
-//! Key types: [`Event`] (one line), [`EventLog`] (a bounded ring in memory and an append-only
-//! file of one JSON object a line for log collectors, renamed away at its bound). Neighbours: `serve`
+//! Key types: [`Event`] (one line), [`EventLog`] (a bounded ring in memory and an append-only file
+//! of one JSON object a line for log collectors, renamed away at its bound). Neighbours: `serve`
 //! and `jobs` write, `ledger` keeps events in the store, `api` reads.
 //!
 //! Invariant: a disk that is full or gone never stops control: the event stays in the ring, a

@@ -1,11 +1,11 @@
 //! What the store remembers, for readers: jobs, events and programs of the past.
 //!
-//! Key types: [`History`], [`HistoryError`]. Neighbours: `ledger` writes; `api` asks here for what is not in
-//! memory any more.
+//! Key types: [`History`], [`HistoryError`]. Neighbours: `ledger` writes; `api` asks here for what
+//! is not in memory any more.
 //!
-//! Invariant: queries run on a thread with a view of their own, never under the lock of the control state; one
-//! at a time, each with a limit. Who waits for another's query takes no thread, and waits no longer than
-//! [`ASK_LIMIT`].
+//! Invariant: queries run on a thread with a view of their own, never under the lock of the control
+//! state; one at a time, each with a limit. Who waits for another's query takes no thread, and
+//! waits no longer than [`ASK_LIMIT`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ impl History {
         Ok(row.map(stored::job_info))
     }
 
-    /// Jobs that have ended with numbers below `before`, the highest first: what `wanted` makes of each, until
-    /// `rows` were looked at or what it made weighs `bytes` ([`weight`]).
+    /// Jobs that have ended with numbers below `before`, the highest first: what `wanted` makes of
+    /// each, until `rows` were looked at or what it made weighs `bytes` ([`weight`]).
     ///
     /// # Errors
     /// See [`History::job`].

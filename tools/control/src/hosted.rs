@@ -1,12 +1,13 @@
-//! The engines without a cluster, as ordinary processes on ordinary UDP sockets: `hearth send` and `hearth receive`, the
-//! source and the members of one broadcast, and `hearth exchange`, the ranks of an all-to-all exchange.
+//! The engines without a cluster, as ordinary processes on ordinary UDP sockets: `hearth send` and
+//! `hearth receive`, the source and the members of one broadcast, and `hearth exchange`, the ranks
+//! of an all-to-all exchange.
 //!
-//! Key types: [`send::Sender`], [`receive::Receiver`], [`exchange::Station`] (all driven by [`crate::udp::drive`]).
-//! Neighbours: `cli::hosted` (options and words), `casts::object` (hashes), `netstack::broadcast` (all
-//! protocol).
+//! Key types: [`send::Sender`], [`receive::Receiver`], [`exchange::Station`] (all driven by
+//! [`crate::udp::drive`]). Neighbours: `cli::hosted` (options and words), `casts::object` (hashes),
+//! `netstack::broadcast` (all protocol).
 //!
-//! Who has the key may send and receive; nothing here knows users. Invariant: a file appears under its
-//! name only when all of it is there and checked.
+//! Who has the key may send and receive; nothing here knows users. Invariant: a file appears under
+//! its name only when all of it is there and checked.
 
 pub mod exchange;
 pub mod receive;
@@ -74,8 +75,8 @@ pub fn own_address(to: SocketAddrV4) -> anyhow::Result<Ipv4Addr> {
     }
 }
 
-/// Why a name of a file is not taken: it must be one that stays in its folder, and that a terminal can
-/// show.
+/// Why a name of a file is not taken: it must be one that stays in its folder, and that a terminal
+/// can show.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} cannot be the name of a file that is cast: 1 to {NAME_MAX} bytes, without '/' and control characters, and not `.` or `..`; choose one with --name"
@@ -99,7 +100,8 @@ pub fn check_name(name: &str) -> Result<(), BadName> {
     }
 }
 
-/// Why a name of a file is not taken by `hearth receive`, which writes it into a folder of somebody's.
+/// Why a name of a file is not taken by `hearth receive`, which writes it into a folder of
+/// somebody's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReceived {
     /// No file can have it.

@@ -109,8 +109,8 @@ fn format_some(nodes: &[u32]) -> String {
     }
 }
 
-/// Why some of the nodes that somebody named cannot be meant: there are no such ones among `known`, which is sorted. None:
-/// there are.
+/// Why some of the nodes that somebody named cannot be meant: there are no such ones among `known`,
+/// which is sorted. None: there are.
 pub fn unknown(wanted: impl IntoIterator<Item = u32>, known: &[u32]) -> Option<String> {
     let missing = wanted.into_iter();
     let mut missing: Vec<u32> = missing

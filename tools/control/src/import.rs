@@ -1,7 +1,7 @@
 //! Numbers that stand elsewhere than in the store, taken over into it: files of earlier versions
 //! (`nodes.json`: numbers of machines, `next-job`: number of the next job) once; and when a store
-//! begins, the numbers of jobs in the copy of the event log. Nodes remember the numbers of jobs that
-//! ended on them and would not run another with the same.
+//! begins, the numbers of jobs in the copy of the event log. Nodes remember the numbers of jobs
+//! that ended on them and would not run another with the same.
 //!
 //! Key functions: [`find`], [`taken_over`], [`jobs_seen`]. Neighbour: `ledger` calls them when it
 //! opens.

@@ -1,9 +1,9 @@
 //! What control writes down, and when: everything that one step of control did becomes one batch,
 //! committed before anybody outside is told of it.
 //!
-//! Key types: [`Ledger`], [`Opened`] (what an earlier run left; `open`). Neighbours: `hearth_store` (the
-//! file), `control::Core::settle` (commits at the end of each step), `warm` (the node status table
-//! in memory), `history` (reads what is not in memory).
+//! Key types: [`Ledger`], [`Opened`] (what an earlier run left; `open`). Neighbours: `hearth_store`
+//! (the file), `control::Core::settle` (commits at the end of each step), `warm` (the node status
+//! table in memory), `history` (reads what is not in memory).
 //!
 //! While the store cannot be written (full disk, read-only file system, another program's lock)
 //! control goes on from memory: the batch is kept, within a bound, and tried again; one event says
@@ -53,7 +53,8 @@ pub async fn checkpoints(checkpointer: Arc<Mutex<Checkpointer>>) {
     }
 }
 
-/// Looks through all of the store once, on a thread that may wait for the disk; says what people should know.
+/// Looks through all of the store once, on a thread that may wait for the disk; says what people
+/// should know.
 pub async fn look_over(path: PathBuf) -> Option<Event> {
     let look = move || hearth_store::look_over(&path);
     match tokio::task::spawn_blocking(look).await {

@@ -1,9 +1,11 @@
 //! Names that somebody may have meant.
 //!
-//! Key functions: [`did_you_mean`], [`quoted`]. Neighbours: whoever refuses a name of a known list: metrics, filters, streams.
+//! Key functions: [`did_you_mean`], [`quoted`]. Neighbours: whoever refuses a name of a known list:
+//! metrics, filters, streams.
 //!
-//! Invariants: at most [`NEAR_MAX`] names; none, rather than one that is far. What somebody wrote costs and is repeated as
-//! [`WORD_MAX`] characters at most: requests have words as long as their bodies.
+//! Invariants: at most [`NEAR_MAX`] names; none, rather than one that is far. What somebody wrote
+//! costs and is repeated as [`WORD_MAX`] characters at most: requests have words as long as their
+//! bodies.
 
 /// Characters of the longest word that can be near a name.
 const WORD_MAX: usize = 64;
@@ -14,8 +16,9 @@ const NEAR: f64 = 0.7;
 /// Shorter words are part of too many names.
 const PART_LEAST: usize = 3;
 
-/// How near a name is to the word that was given: 1 is the same. The first word of a name, which all of a family have, may be
-/// left out. A word that is a part of a name counts as near, and the more of it, the nearer.
+/// How near a name is to the word that was given: 1 is the same. The first word of a name, which
+/// all of a family have, may be left out. A word that is a part of a name counts as near, and the
+/// more of it, the nearer.
 fn nearness(word: &str, name: &str) -> f64 {
     let whole = strsim::normalized_damerau_levenshtein(word, name);
     let rest = name.split_once('_').map_or(name, |(_, rest)| rest);
@@ -27,7 +30,8 @@ fn nearness(word: &str, name: &str) -> f64 {
     }
 }
 
-/// What somebody wrote, in quotes, for an error that repeats it; of a long word the first characters.
+/// What somebody wrote, in quotes, for an error that repeats it; of a long word the first
+/// characters.
 pub fn quoted(word: &str) -> String {
     match word.char_indices().nth(WORD_MAX) {
         None => format!("{word:?}"),

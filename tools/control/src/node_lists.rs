@@ -1,8 +1,8 @@
 //! Lists of machines that a site has already, turned into the file that `boot.nodes_file` names:
 //! tables of commas, dhcpd.conf, Warewulf's nodes.conf.
 //!
-//! Key types: [`Format`], [`Entry`]; key functions: [`read`], [`numbered`], [`file`]. Neighbours: `nodes` reads
-//! the file that comes out; `cli::node` prints it.
+//! Key types: [`Format`], [`Entry`]; key functions: [`read`], [`numbered`], [`file`]. Neighbours:
+//! `nodes` reads the file that comes out; `cli::node` prints it.
 //!
 //! Invariant: what comes out has each MAC address, address and number once, or it is an error.
 
@@ -272,8 +272,8 @@ fn dhcpd(text: &str) -> Vec<Found> {
     hosts
 }
 
-/// The nodes of Warewulf's nodes.conf, of each the first network device that has a MAC address. Of YAML it takes what
-/// Warewulf writes: maps by indentation, a key a line.
+/// The nodes of Warewulf's nodes.conf, of each the first network device that has a MAC address. Of
+/// YAML it takes what Warewulf writes: maps by indentation, a key a line.
 fn warewulf(text: &str) -> Vec<Found> {
     let mut nodes: Vec<Found> = Vec::new();
     let mut is_in_nodes = false;

@@ -22,8 +22,8 @@ pub const NODES_MAX: usize = 32_768;
 /// rack that is switched on together. One more takes the number of the one that asked first.
 const ASKED_MAX: usize = 4_096;
 
-/// Machines that wait for approval, as far as they are listed: a few racks. One more takes the place of the one that
-/// asked longest ago; who still wants to join asks again within seconds.
+/// Machines that wait for approval, as far as they are listed: a few racks. One more takes the
+/// place of the one that asked longest ago; who still wants to join asks again within seconds.
 pub const WAITING_MAX: usize = 256;
 
 /// A machine that asked to join and waits for approval.
@@ -209,7 +209,8 @@ impl NodeTable {
         self.waiting.iter().map(|(mac, waiting)| (*mac, waiting))
     }
 
-    /// A machine asked to join and may not; `node` is the number that it claims, if it does. Whether it waits for approval.
+    /// A machine asked to join and may not; `node` is the number that it claims, if it does.
+    /// Whether it waits for approval.
     pub fn note_waiting(&mut self, mac: [u8; 6], node: Option<u32>, now_unix_us: u64) -> bool {
         let may_be_approved = self.admission == Admission::Approve && !self.fixed;
         if !may_be_approved || self.machines.contains_key(&mac) {

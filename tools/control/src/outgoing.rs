@@ -1,11 +1,12 @@
 //! What a step tells nodes that they act upon for good, until what it decided is written down.
 //!
-//! A node that was told to launch or start a job may run it; a control node that is killed then and does not
-//! find that in its store would have it run once more. So these two leave only when the store has them, and
-//! are taken back when it cannot be written.
+//! A node that was told to launch or start a job may run it; a control node that is killed then and
+//! does not find that in its store would have it run once more. So these two leave only when the
+//! store has them, and are taken back when it cannot be written.
 //!
-//! A node whose last call of a rank is answered forgets how the rank ended. So that answer leaves only when the
-//! store has the end, however long that takes: no job starts meanwhile, so the node is not missed.
+//! A node whose last call of a rank is answered forgets how the rank ended. So that answer leaves
+//! only when the store has the end, however long that takes: no job starts meanwhile, so the node
+//! is not missed.
 //!
 //! Key type: [`Outgoing`]. Neighbours: `control_events` puts them here in place of the endpoint,
 //! [`crate::control::Core::settle`] lets them go.

@@ -3,9 +3,10 @@
 //! Key types: [`Printer`]; [`say`] for what is ours. Neighbours: `cli::run_session` feeds it frames
 //! and gives it standard output and standard error.
 //!
-//! Invariants: bytes of one rank and stream come out in order and complete; with more than one
-//! rank a line is never cut by another rank's, unless it is longer than [`LINE_MAX_BYTES`]; a last
-//! line without an end stays without one, so that as many bytes come out as went in, unless it is labelled.
+//! Invariants: bytes of one rank and stream come out in order and complete; with more than one rank
+//! a line is never cut by another rank's, unless it is longer than [`LINE_MAX_BYTES`]; a last line
+//! without an end stays without one, so that as many bytes come out as went in, unless it is
+//! labelled.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -28,8 +29,9 @@ pub fn say_line(text: impl std::fmt::Display) {
     say(&lines);
 }
 
-/// Whether a character changes what a terminal shows of others: control characters, and those that Unicode has for
-/// formatting (general categories Cf, Zl and Zp): direction of writing, joining, invisible ones, tags.
+/// Whether a character changes what a terminal shows of others: control characters, and those that
+/// Unicode has for formatting (general categories Cf, Zl and Zp): direction of writing, joining,
+/// invisible ones, tags.
 pub fn steers(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -66,7 +68,8 @@ pub fn plain(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The same for JSON, which has control characters as numbers already: the others too, so that no value changes.
+/// The same for JSON, which has control characters as numbers already: the others too, so that no
+/// value changes.
 pub fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for character in json.chars() {

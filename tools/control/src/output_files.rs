@@ -303,8 +303,8 @@ impl Write for Begun {
     }
 }
 
-/// Opens a file to write at its end, `anew`: made if it is not there, and emptied. Never waits: what
-/// somebody would have to read before it can be written is refused.
+/// Opens a file to write at its end, `anew`: made if it is not there, and emptied. Never waits:
+/// what somebody would have to read before it can be written is refused.
 fn begin(path: &Path, anew: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     // Two names may be those of one file: each writes at its end.

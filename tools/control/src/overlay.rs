@@ -1,9 +1,12 @@
-//! The front end of the monitoring overlay: has the nodes build their tree, opens streams, keeps the newest values.
+//! The front end of the monitoring overlay: has the nodes build their tree, opens streams, keeps
+//! the newest values.
 //!
-//! Key types: [`Overlay`], beside the endpoint and the casts behind the lock of `control`; [`view::View`], how it stands,
-//! for the API. Neighbours: `netstack::overlay::FrontEnd` decides, `monitor::sample` takes the values for its pictures.
+//! Key types: [`Overlay`], beside the endpoint and the casts behind the lock of `control`;
+//! [`view::View`], how it stands, for the API. Neighbours: `netstack::overlay::FrontEnd` decides,
+//! `monitor::sample` takes the values for its pictures.
 //!
-//! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what heartbeats say.
+//! Invariant: nothing here waits and nobody waits for it: without a tree, pictures have what
+//! heartbeats say.
 
 mod asked;
 mod calls;
@@ -51,11 +54,13 @@ const FRESH: Micros = Micros::from_millis(2_500);
 const SETTLED: Micros = Micros::from_millis(1_500);
 /// A tree that nodes have outgrown is made anew, but not sooner than this after the last.
 const REBUILD_AFTER: Micros = Micros::from_secs(15);
-/// A tree whose processes got jobs beside them is made anew, but not sooner than this after the last.
+/// A tree whose processes got jobs beside them is made anew, but not sooner than this after the
+/// last.
 const REPLAN_AFTER: Micros = Micros::from_secs(30);
 /// How long such a job has been there by then: short ones are not worth it.
 const DISTURBED_FOR: Micros = Micros::from_secs(3);
-/// One whose processes are on the node of a job that asked for silence is made anew as soon as that, if others can host them.
+/// One whose processes are on the node of a job that asked for silence is made anew as soon as
+/// that, if others can host them.
 const QUIET_AFTER: Micros = Micros::from_secs(2);
 /// How often it is looked whether there are such.
 const LOOK_EVERY: Micros = Micros::from_secs(1);
@@ -114,7 +119,8 @@ pub struct Loss {
     pub at: Instant,
     /// Those of its children that have no other parent yet.
     orphans: BTreeSet<Process>,
-    /// All that it was the parent of on other nodes, those that had noticed before the front end did included.
+    /// All that it was the parent of on other nodes, those that had noticed before the front end
+    /// did included.
     pub children: usize,
     /// When the last of them had another parent.
     pub mended: Option<Instant>,
@@ -271,8 +277,8 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// The streams that are always open: values of all nodes one by one, sums over all, and now and then each node's counts of
-    /// system calls.
+    /// The streams that are always open: values of all nodes one by one, sums over all, and now and
+    /// then each node's counts of system calls.
     fn open_own(&mut self, now: Instant) {
         let period = Micros::from_millis(self.config.period_ms);
         let of_node = NodeMetric::DEFS.iter().map(|def| def.id);
@@ -434,7 +440,8 @@ impl Overlay {
         }
     }
 
-    /// Makes another tree when nodes with jobs host processes and others could: at once where a job asked for silence.
+    /// Makes another tree when nodes with jobs host processes and others could: at once where a job
+    /// asked for silence.
     fn look_after_jobs(&mut self, now: Instant, endpoint: &protocol::Endpoint) {
         if !self.is_disturbed(endpoint) {
             self.disturbed_at = None;
@@ -485,7 +492,8 @@ impl Overlay {
         room >= self.front.status().cps_planned
     }
 
-    /// Nodes have come that the tree was not made for, and it has more than one level or should have.
+    /// Nodes have come that the tree was not made for, and it has more than one level or should
+    /// have.
     fn is_outgrown(&self) -> bool {
         let nodes = self.front.nodes().count();
         nodes > self.layout.fan_out as usize && nodes > self.planned + self.planned / 4

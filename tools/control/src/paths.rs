@@ -1,8 +1,9 @@
 //! Where a cluster's state lies, and which clusters of this user are running.
 //!
 //! Key types: [`StateDir`] (names of the files inside), [`find`] (the control socket a command
-//! talks to; [`find_patiently`] waits for one that is being started). Neighbours: `cli` (`--cluster`, `--state-dir`), `serve` (creates the directory);
-//! `hearth up` keeps its own files in the same directory.
+//! talks to; [`find_patiently`] waits for one that is being started). Neighbours: `cli`
+//! (`--cluster`, `--state-dir`), `serve` (creates the directory); `hearth up` keeps its own files
+//! in the same directory.
 //!
 //! Invariant: only control writes below `run/` and the files named here; nothing here is created
 //! by asking.
@@ -19,8 +20,8 @@ pub const START_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked for meanwhile.
 const START_PERIOD: Duration = Duration::from_millis(100);
 
-/// Has this process and those that it starts make files for their owner alone, and readable by him, whatever
-/// the umask was: most of a state directory is nobody else's affair.
+/// Has this process and those that it starts make files for their owner alone, and readable by him,
+/// whatever the umask was: most of a state directory is nobody else's affair.
 pub fn make_files_private() {
     use nix::sys::stat::{Mode, umask};
     umask(Mode::S_IRWXG | Mode::S_IRWXO);

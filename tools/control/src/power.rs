@@ -211,7 +211,8 @@ fn told(due: Due) -> Event {
     }
 }
 
-/// What became of nodes that somebody had switched: one event for all that were, one for each that was not.
+/// What became of nodes that somebody had switched: one event for all that were, one for each that
+/// was not.
 fn events(asked: Asked<'_>, nodes: &[u32], results: &[Result<State, Error>]) -> Vec<Event> {
     let all = || nodes.iter().zip(results);
     let done: Vec<u32> = all()

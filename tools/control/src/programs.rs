@@ -5,10 +5,10 @@
 //! program while it runs).
 //!
 //! Invariants: a file appears under its name only when all of it is there and its hash is that
-//! name; what an earlier run left is given out only once its hash was found to be its name; a program
-//! in use by a job is never evicted, and none for a file that has not arrived; the files never grow over
-//! their bound (their lists of page hashes add a 128th, uploads under way as much again at most), nor their
-//! number over [`FILES_MAX`]; a file is open only while somebody uses it.
+//! name; what an earlier run left is given out only once its hash was found to be its name; a
+//! program in use by a job is never evicted, and none for a file that has not arrived; the files
+//! never grow over their bound (their lists of page hashes add a 128th, uploads under way as much
+//! again at most), nor their number over [`FILES_MAX`]; a file is open only while somebody uses it.
 
 mod page_list;
 
@@ -114,8 +114,8 @@ impl Program {
         self.bytes
     }
 
-    /// Whether its content is what its name says; nothing while that is not known ([`ProgramStore::unread`]), and
-    /// then nothing of it is given out. Never waits.
+    /// Whether its content is what its name says; nothing while that is not known
+    /// ([`ProgramStore::unread`]), and then nothing of it is given out. Never waits.
     pub fn is_sound(&self) -> Option<bool> {
         self.sound.known.get().copied()
     }
@@ -141,8 +141,8 @@ impl Program {
         self.file.read_exact_at(out, offset)
     }
 
-    /// How its blocks are checked when it is cast. Reads the whole file the first time: not for a task
-    /// that others wait for.
+    /// How its blocks are checked when it is cast. Reads the whole file the first time: not for a
+    /// task that others wait for.
     ///
     /// # Errors
     /// [`DescribeError`].
@@ -162,7 +162,8 @@ impl Program {
     /// The list of the hashes of its pages, 32 bytes each, as nodes get it; never waits.
     ///
     /// # Errors
-    /// [`NoList`]: [`Program::make_page_hashes`] has not been called or has not ended, or it failed.
+    /// [`NoList`]: [`Program::make_page_hashes`] has not been called or has not ended, or it
+    /// failed.
     pub fn page_hashes(&self) -> Result<&[u8], NoList> {
         self.page_hashes.get()
     }
@@ -176,7 +177,8 @@ impl Program {
     }
 }
 
-/// Most files in the store: what a folder and a start are quick with, far more than clusters use in a day.
+/// Most files in the store: what a folder and a start are quick with, far more than clusters use in
+/// a day.
 pub const FILES_MAX: usize = 16_384;
 
 /// Whether the hash of a file is its name.
@@ -225,8 +227,8 @@ pub struct ProgramStore {
 }
 
 impl ProgramStore {
-    /// Opens the store in `dir`, creating it, and dropping half-received files of an earlier run. No file is
-    /// read: that happens when it is used.
+    /// Opens the store in `dir`, creating it, and dropping half-received files of an earlier run.
+    /// No file is read: that happens when it is used.
     ///
     /// # Errors
     /// [`StoreError::File`].
@@ -279,15 +281,15 @@ impl ProgramStore {
         Ok(store)
     }
 
-    /// The program `hash`, if it is here and sound. Reads the whole file when it is used for the first time after
-    /// a restart: tasks that others wait for ask [`ProgramStore::find`].
+    /// The program `hash`, if it is here and sound. Reads the whole file when it is used for the
+    /// first time after a restart: tasks that others wait for ask [`ProgramStore::find`].
     pub fn get(&self, hash: &Hash) -> Option<Program> {
         let program = self.unread(hash)?;
         self.check(&program).is_ok().then_some(program)
     }
 
-    /// Finds out whether the content of a program is what its name says. Reads the whole file the first time: not
-    /// for a task that others wait for. What is damaged is removed.
+    /// Finds out whether the content of a program is what its name says. Reads the whole file the
+    /// first time: not for a task that others wait for. What is damaged is removed.
     ///
     /// # Errors
     /// [`Unsound`]: it is not, or that cannot be known.
@@ -318,7 +320,8 @@ impl ProgramStore {
         Ok(())
     }
 
-    /// The program `hash`, as [`ProgramStore::get`] finds it, on a thread that may wait for the disk.
+    /// The program `hash`, as [`ProgramStore::get`] finds it, on a thread that may wait for the
+    /// disk.
     pub async fn find(&self, hash: &Hash) -> Option<Program> {
         let (store, hash) = (self.clone(), *hash);
         let found = tokio::task::spawn_blocking(move || store.get(&hash)).await;
@@ -329,8 +332,8 @@ impl ProgramStore {
         self.index.lock().expect("no panic while held")
     }
 
-    /// The program `hash`, if it is here; whether it is sound is not known before [`ProgramStore::check`]. Reads
-    /// nothing.
+    /// The program `hash`, if it is here; whether it is sound is not known before
+    /// [`ProgramStore::check`]. Reads nothing.
     pub fn unread(&self, hash: &Hash) -> Option<Program> {
         let mut index = self.index();
         index.uses += 1;
@@ -410,8 +413,8 @@ impl ProgramStore {
         index.total_bytes += bytes;
     }
 
-    /// Reserves `bytes`, if what is in use and other uploads leave so much. Nothing is evicted yet: what was
-    /// announced may never arrive.
+    /// Reserves `bytes`, if what is in use and other uploads leave so much. Nothing is evicted yet:
+    /// what was announced may never arrive.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let mut index = self.index();
         let used = index.entries.values().filter(|entry| !entry.is_idle());
@@ -425,7 +428,8 @@ impl ProgramStore {
         Ok(())
     }
 
-    /// Evicts programs not in use, the ones not used for longest first, until a file of `bytes` fits.
+    /// Evicts programs not in use, the ones not used for longest first, until a file of `bytes`
+    /// fits.
     fn make_room(&self, index: &mut Index, bytes: u64) -> Result<(), StoreError> {
         while index.total_bytes + bytes > self.cache_bytes || index.entries.len() >= FILES_MAX {
             let idle = index.entries.iter().filter(|(_, entry)| entry.is_idle());
@@ -440,8 +444,8 @@ impl ProgramStore {
         Ok(())
     }
 
-    /// Makes room for a file that has arrived, and puts it there: others that end at that moment wait, so that
-    /// they find no room that is taken.
+    /// Makes room for a file that has arrived, and puts it there: others that end at that moment
+    /// wait, so that they find no room that is taken.
     fn take_in(&self, upload: &Upload) -> Result<Arc<File>, StoreError> {
         let place = self.path_of(&upload.hash);
         let failed = |operation| {
@@ -585,214 +589,4 @@ fn tempfile_in(dir: &Path) -> std::io::Result<(PathBuf, File)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn put(store: &ProgramStore, content: &[u8]) -> Result<Program, StoreError> {
-        let mut upload = store.receive(*blake3::hash(content).as_bytes(), content.len() as u64)?;
-        upload.write(content)?;
-        upload.finish()
-    }
-
-    fn files(dir: &Path) -> usize {
-        std::fs::read_dir(dir).unwrap().count()
-    }
-
-    #[test]
-    fn a_program_is_kept_over_a_restart() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        let hash = put(&store, b"program").unwrap().hash();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        let program = store.get(&hash).unwrap();
-        assert_eq!(program.bytes(), 7);
-        assert_eq!(program.read_at(3, 100).unwrap(), b"gram");
-        assert_eq!(program.read_at(100, 10).unwrap(), b"");
-    }
-
-    #[test]
-    fn a_file_that_nobody_uses_is_not_open() {
-        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 1_000_000, 1000).unwrap();
-        let before = open();
-        let hashes: Vec<Hash> = (0..600)
-            .map(|number: u32| put(&store, &number.to_le_bytes()).unwrap().hash())
-            .collect();
-        // Other tests run beside this one and open some.
-        assert!(open() < before + 300, "{} files are open", open());
-        let used = store.get(&hashes[7]).unwrap();
-        assert_eq!(used.read_at(0, 4).unwrap(), 7u32.to_le_bytes());
-        drop((used, store));
-        let store = ProgramStore::open(dir.path(), 1_000_000, 1000).unwrap();
-        assert!(open() < before + 300, "{} files are open", open());
-        assert!(hashes.iter().all(|hash| store.get(hash).is_some()));
-    }
-
-    #[test]
-    fn a_damaged_file_is_neither_taken_nor_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        let mut upload = store.receive([7; 32], 3).unwrap();
-        upload.write(b"abc").unwrap();
-        assert!(matches!(upload.finish(), Err(StoreError::WrongHash { .. })));
-        drop(store.receive([8; 32], 3).unwrap());
-        assert_eq!(files(dir.path()), 0);
-        let hash = put(&store, b"whole").unwrap().hash();
-        std::fs::write(store.path_of(&hash), b"other").unwrap();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        assert!(store.get(&hash).is_none());
-        assert_eq!(files(dir.path()), 0);
-        put(&store, b"whole").unwrap();
-        assert!(store.get(&hash).is_some());
-    }
-
-    #[test]
-    fn an_opening_reads_no_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        let hash = put(&store, b"whole").unwrap().hash();
-        // Damage that only a look at the content shows.
-        std::fs::write(store.path_of(&hash), b"other").unwrap();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        assert_eq!(files(dir.path()), 1);
-        assert!(store.get(&hash).is_none());
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_for_once_is_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        let hash = put(&store, b"whole").unwrap().hash();
-        let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-        // A folder can be opened and not read.
-        let (path, aside) = (store.path_of(&hash), dir.path().join("aside"));
-        std::fs::rename(&path, &aside).unwrap();
-        std::fs::create_dir(&path).unwrap();
-        assert!(store.get(&hash).is_none());
-        std::fs::remove_dir(&path).unwrap();
-        std::fs::rename(&aside, &path).unwrap();
-        let again = store.get(&hash).unwrap();
-        assert_eq!(again.read_at(0, 5).unwrap(), b"whole");
-    }
-
-    #[test]
-    fn uploads_that_end_together_keep_the_bound() {
-        for round in 0..200u32 {
-            let dir = tempfile::tempdir().unwrap();
-            let store = ProgramStore::open(dir.path(), 30, 10).unwrap();
-            // Three go in, of which nobody uses one.
-            for old in 0..2u32 {
-                let content = [&old.to_le_bytes()[..], b"kept.."].concat();
-                put(&store, &content).unwrap();
-            }
-            let uploads: Vec<Upload> = (2..4u32)
-                .map(|new| {
-                    let content = [&new.to_le_bytes()[..], b"new..."].concat();
-                    let mut upload = store
-                        .receive(*blake3::hash(&content).as_bytes(), 10)
-                        .unwrap();
-                    upload.write(&content).unwrap();
-                    upload
-                })
-                .collect();
-            let together = std::sync::Barrier::new(2);
-            std::thread::scope(|scope| {
-                for upload in uploads {
-                    scope.spawn(|| {
-                        together.wait();
-                        upload.finish().unwrap();
-                    });
-                }
-            });
-            let bytes = store.index().total_bytes;
-            assert!(bytes <= 30, "round {round}: {bytes} bytes of 30");
-        }
-    }
-
-    #[test]
-    fn what_has_not_arrived_evicts_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
-        let kept = put(&store, b"abcdef").unwrap().hash();
-        let content = b"ABCDEFGH";
-        let mut upload = store.receive(*blake3::hash(content).as_bytes(), 8).unwrap();
-        upload.write(b"ABCD").unwrap();
-        assert!(store.get(&kept).is_some());
-        drop(upload);
-        assert!(store.get(&kept).is_some());
-        put(&store, content).unwrap();
-        assert!(store.get(&kept).is_none());
-    }
-
-    #[test]
-    fn the_list_of_page_hashes_is_kept_beside_the_program_and_proven() {
-        let dir = tempfile::tempdir().unwrap();
-        let content: Vec<u8> = (0..20_000u32).map(|at| (at / 97) as u8).collect();
-        let open = || ProgramStore::open(dir.path(), 100_000, 100_000).unwrap();
-        let program = put(&open(), &content).unwrap();
-        assert_eq!(program.page_hashes(), Err(NoList::Yet));
-        let list = program.make_page_hashes().unwrap();
-        assert_eq!(list.len(), 5 * 32);
-        assert_eq!(program.page_hashes(), Ok(list));
-        assert_eq!(files(dir.path()), 2);
-        // It survives a restart, and a damaged one is made anew.
-        let path = page_list::beside(&dir.path().join(crate::secrets::encode_hex(&program.hash())));
-        assert_eq!(std::fs::read(&path).unwrap(), list);
-        std::fs::write(&path, vec![7; list.len()]).unwrap();
-        let again = open().get(&program.hash()).unwrap();
-        assert_eq!(again.make_page_hashes(), Ok(list));
-        assert_eq!(std::fs::read(&path).unwrap(), list);
-        // Without its program it goes.
-        std::fs::remove_file(path.with_extension("")).unwrap();
-        drop(open());
-        assert_eq!(files(dir.path()), 0);
-    }
-
-    #[test]
-    fn uploads_under_way_count() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
-        let first = store.receive([1; 32], 6).unwrap();
-        assert!(matches!(
-            store.receive([2; 32], 6),
-            Err(StoreError::Full { .. })
-        ));
-        drop(first);
-        let mut second = store.receive([2; 32], 6).unwrap();
-        second.write(b"123456").unwrap();
-        assert!(matches!(
-            second.write(b"7"),
-            Err(StoreError::Longer { promised: 6 })
-        ));
-        drop(second);
-        let kept = put(&store, b"abcdef").unwrap();
-        assert!(matches!(
-            store.receive([3; 32], 5),
-            Err(StoreError::Full { .. })
-        ));
-        drop(kept);
-        assert!(store.receive([3; 32], 5).is_ok());
-    }
-
-    #[test]
-    fn the_store_is_bounded_and_spares_programs_in_use() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
-        assert!(matches!(
-            store.receive([0; 32], 9),
-            Err(StoreError::TooLarge { limit: 8 })
-        ));
-        let used = put(&store, b"aaaaa").unwrap();
-        let idle = put(&store, b"bbbbb").unwrap().hash();
-        put(&store, b"ccccc").unwrap();
-        assert!(store.get(&idle).is_none());
-        assert!(store.get(&used.hash()).is_some());
-        let _all_used = store.get(blake3::hash(b"ccccc").as_bytes());
-        assert!(matches!(
-            put(&store, b"ddddd"),
-            Err(StoreError::Full { limit: 10 })
-        ));
-        assert_eq!(used.read_at(0, 5).unwrap(), b"aaaaa");
-    }
-}
+mod tests;

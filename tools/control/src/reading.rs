@@ -1,6 +1,8 @@
-//! Reads what jobs and casts of an earlier run of control left in the program cache, once control answers.
+//! Reads what jobs and casts of an earlier run of control left in the program cache, once control
+//! answers.
 //!
-//! Neighbours: `serve` has it done in a thread of its own; `jobs::unread` and `casts::resume` wait for it.
+//! Neighbours: `serve` has it done in a thread of its own; `jobs::unread` and `casts::resume` wait
+//! for it.
 //!
 //! Invariant: the control state is not held while a file is read.
 

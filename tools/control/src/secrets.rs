@@ -24,7 +24,8 @@ const TOKEN_BYTES: usize = 32;
 /// Least length of a token, in characters: an operator may write one of their own.
 const TOKEN_LENGTH_MIN: usize = 32;
 
-/// How often a file that is too short is looked at, and the pause between two looks: who makes it writes a line.
+/// How often a file that is too short is looked at, and the pause between two looks: who makes it
+/// writes a line.
 const WRITTEN_WITHIN: u32 = 20;
 const WRITTEN_PAUSE: Duration = Duration::from_millis(10);
 
@@ -111,7 +112,8 @@ pub fn token(path: &Path) -> Result<Token, SecretError> {
     Ok(Token(blake3::hash(text.trim().as_bytes())))
 }
 
-/// What the file holds, or the digits of `bytes` random bytes that it then holds. `least`: length that the caller takes.
+/// What the file holds, or the digits of `bytes` random bytes that it then holds. `least`: length
+/// that the caller takes.
 fn load_or_create(path: &Path, bytes: usize, least: usize) -> Result<String, SecretError> {
     let failed = |source| SecretError::File {
         path: path.into(),
@@ -145,8 +147,8 @@ fn load_or_create(path: &Path, bytes: usize, least: usize) -> Result<String, Sec
     }
 }
 
-/// Reads a file that another process may be making, on a file system on which it is seen before it is whole: again after each
-/// `pause`, until there is a line or `least` characters.
+/// Reads a file that another process may be making, on a file system on which it is seen before it
+/// is whole: again after each `pause`, until there is a line or `least` characters.
 fn read_written(
     mut file: impl Read,
     least: usize,
@@ -220,7 +222,8 @@ mod tests {
         let reader = std::fs::File::open(&path).unwrap();
         let mut options = std::fs::OpenOptions::new();
         let mut writer = options.append(true).open(&path).unwrap();
-        // It is written between two looks and not by a clock, which a busy machine would not keep to.
+        // It is written between two looks and not by a clock, which a busy machine would not keep
+        // to.
         let mut pauses = 0;
         let text = read_written(reader, 2 * SECRET_BYTES, || {
             pauses += 1;

@@ -351,8 +351,8 @@ fn prepare_state(state: &StateDir) -> anyhow::Result<nix::fcntl::Flock<std::fs::
     )
 }
 
-/// What an earlier version has made for others to read as well is its owner's alone. Not so the secret and
-/// the token: who has seen these has them, so that their owner is told (`secrets`).
+/// What an earlier version has made for others to read as well is its owner's alone. Not so the
+/// secret and the token: who has seen these has them, so that their owner is told (`secrets`).
 fn take_rights_of_others(state: &StateDir) -> anyhow::Result<()> {
     let folders = [
         state.run(),
@@ -546,8 +546,8 @@ fn control_state(
     Ok(shared)
 }
 
-/// The MAC address of the interface that has an address; zeros where it has none, as loopback. Nodes
-/// of the same network send to it without asking.
+/// The MAC address of the interface that has an address; zeros where it has none, as loopback.
+/// Nodes of the same network send to it without asking.
 fn interface_mac(address: Ipv4Addr) -> [u8; 6] {
     let Ok(found) = nix::ifaddrs::getifaddrs() else {
         return [0; 6];

@@ -12,8 +12,8 @@ use crate::api::types::{JobInfo, JobState, RankEnd, RankReport};
 use crate::events::{Event, Severity};
 use crate::secrets;
 
-/// Reports of ranks that are kept of one job, under a kilobyte each: a job of the whole cluster must
-/// not hold up the control node while it is written, nor fill the disk with what nobody reads.
+/// Reports of ranks that are kept of one job, under a kilobyte each: a job of the whole cluster
+/// must not hold up the control node while it is written, nor fill the disk with what nobody reads.
 const REPORTS_MAX: usize = 1_024;
 
 /// A job as a row.

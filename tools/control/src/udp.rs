@@ -2,8 +2,8 @@
 //! node and for the hosted sender and receiver alike.
 //!
 //! Key types: [`Engine`] (a machine), [`Outbox`] (datagrams on their way out), [`Arrived`] (those
-//! that have come), [`drive`] (the loop). Neighbours: `control` (endpoint, runner and casts behind one
-//! lock), `hosted` (one cast, nobody else), [`timer`].
+//! that have come), [`drive`] (the loop). Neighbours: `control` (endpoint, runner and casts behind
+//! one lock), `hosted` (one cast, nobody else), [`timer`].
 //!
 //! Invariants: a machine that always has something to send still receives; nothing is held across
 //! an await but the datagrams themselves.
@@ -25,8 +25,8 @@ use timer::Timer;
 /// the machine waits.
 const BATCH: usize = 128;
 
-/// Datagrams handed to the system in one call: a block of 8 KiB and the next one's first, less than what
-/// a port of any switch can buffer.
+/// Datagrams handed to the system in one call: a block of 8 KiB and the next one's first, less than
+/// what a port of any switch can buffer.
 const SEGMENTS: usize = 8;
 
 /// Receive and send buffer of a socket, in bytes: a heartbeat or a page request from each of a few
@@ -38,9 +38,9 @@ pub trait Engine {
     /// Takes what has arrived.
     fn receive(&mut self, arrived: &mut Arrived<'_>);
 
-    /// Acts on what is due and puts into `outbox` what is to be sent, as long as it has room. Gives the
-    /// time of the next call, in microseconds of the clock of the loop; a time that has passed means
-    /// at once.
+    /// Acts on what is due and puts into `outbox` what is to be sent, as long as it has room. Gives
+    /// the time of the next call, in microseconds of the clock of the loop; a time that has passed
+    /// means at once.
     fn turn(&mut self, outbox: &mut Outbox) -> u64;
 
     /// Completes when something outside the loop gave the machine something to do.
@@ -156,8 +156,8 @@ impl<'a> Arrived<'a> {
                     return Some((from, &self.buffer[..length]));
                 }
                 Ok(_) => {}
-                // Nothing more; or an ICMP error about an earlier datagram, whose loss the protocols
-                // find out by themselves.
+                // Nothing more; or an ICMP error about an earlier datagram, whose loss the
+                // protocols find out by themselves.
                 Err(_) => return None,
             }
         }
@@ -200,8 +200,8 @@ impl Outbox {
         }
     }
 
-    /// Hands everything to the socket: datagrams of one length to one station that follow each other in
-    /// one call, which the system takes apart as late as it can (UDP segmentation).
+    /// Hands everything to the socket: datagrams of one length to one station that follow each
+    /// other in one call, which the system takes apart as late as it can (UDP segmentation).
     async fn send(&mut self, socket: &UdpSocket) -> std::io::Result<()> {
         let mut at = 0;
         while at < self.datagrams.len() {
@@ -244,8 +244,8 @@ impl Outbox {
     }
 }
 
-/// How many datagrams at the beginning can be sent in one call: all to one station and of one length, but
-/// for a shorter last one.
+/// How many datagrams at the beginning can be sent in one call: all to one station and of one
+/// length, but for a shorter last one.
 fn run(datagrams: &[(SocketAddrV4, usize, Vec<u8>)]) -> usize {
     let (to, length, _) = &datagrams[0];
     let mut count = 1;

@@ -1,8 +1,8 @@
 //! Export for spreadsheets: RFC 4180, one row a node and step.
 //!
-//! Invariant: text that came from outside never begins a formula: a field that begins with `=`, `+`, `-`,
-//! `@`, a tab or a line end gets an apostrophe before it (OWASP, "CSV Injection"). Numbers are ours and
-//! stay numbers.
+//! Invariant: text that came from outside never begins a formula: a field that begins with `=`,
+//! `+`, `-`, `@`, a tab or a line end gets an apostrophe before it (OWASP, "CSV Injection").
+//! Numbers are ours and stay numbers.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -60,9 +60,10 @@ pub enum ExportError {
     Write(#[from] io::Error),
 }
 
-/// Writes `metrics` of `nodes` over `span`: a head line, then a row a node and step with the mean of each
-/// gauge and the last count of each counter, in base units; nothing where there is no data. `name` gives
-/// nodes their names. Gives the number of rows. `out` may be slow: nothing of the files is held meanwhile.
+/// Writes `metrics` of `nodes` over `span`: a head line, then a row a node and step with the mean
+/// of each gauge and the last count of each counter, in base units; nothing where there is no data.
+/// `name` gives nodes their names. Gives the number of rows. `out` may be slow: nothing of the
+/// files is held meanwhile.
 ///
 /// # Errors
 /// [`ExportError`].

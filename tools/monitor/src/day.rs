@@ -29,8 +29,8 @@ const STREAM_METRICS_MAX: usize = METRICS_MAX * 3 / 4;
 const APPLICATION_ID: i32 = 0x4865_4d6f;
 /// Version of the tables.
 const SCHEMA: i32 = 1;
-/// Pages of the write-ahead log at which a commit makes a checkpoint itself after all: 512 MB, reached
-/// only when [`crate::keep`] is not called or fails.
+/// Pages of the write-ahead log at which a commit makes a checkpoint itself after all: 512 MB,
+/// reached only when [`crate::keep`] is not called or fails.
 const LOG_PAGES_MAX: u32 = 65_536;
 /// How long a statement waits for another process that holds the file's lock.
 const BUSY_LIMIT: Duration = Duration::from_millis(250);
@@ -48,7 +48,8 @@ CREATE TABLE reduced (stream INTEGER NOT NULL, at INTEGER NOT NULL, covers INTEG
     nodes INTEGER NOT NULL, packed BLOB NOT NULL, PRIMARY KEY (stream, at)) STRICT, WITHOUT ROWID;
 ";
 
-/// Younger than the other tables: a file that an earlier version began gets it when it is written to.
+/// Younger than the other tables: a file that an earlier version began gets it when it is written
+/// to.
 const STREAMS: &str = "CREATE TABLE IF NOT EXISTS streams (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, places TEXT NOT NULL) STRICT;";
 
 /// A stream of reduced values: its number in the file, and the places of its metrics.
@@ -158,8 +159,8 @@ impl Day {
         if !path.exists() {
             return Ok(None);
         }
-        // A reader of a write-ahead log shares memory with its writer, for which it needs to write; it
-        // changes nothing all the same.
+        // A reader of a write-ahead log shares memory with its writer, for which it needs to write;
+        // it changes nothing all the same.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let open = || {
             let connection = Connection::open_with_flags(&path, flags)?;
@@ -230,9 +231,9 @@ impl Day {
         read().map_err(failed("read", &self.path))
     }
 
-    /// The places of `wanted` in the file's rows; those that it does not have yet are added. A metric
-    /// whose scale, unit or kind is another than before gets a place of its own, so old rows keep
-    /// their meaning.
+    /// The places of `wanted` in the file's rows; those that it does not have yet are added. A
+    /// metric whose scale, unit or kind is another than before gets a place of its own, so old rows
+    /// keep their meaning.
     pub fn declare(&self, wanted: &[Metric]) -> Result<Vec<usize>, MonitorError> {
         let mut known = self.metrics()?;
         let mut places = Vec::with_capacity(wanted.len());

@@ -1,9 +1,11 @@
-//! Limits by days and by size; checkpoints. To be called every few seconds, by a thread that takes in nothing.
+//! Limits by days and by size; checkpoints. To be called every few seconds, by a thread that takes
+//! in nothing.
 //!
-//! Days are counted by files, not by the clock: a clock that is wrong for a moment would make all of them too old at once.
+//! Days are counted by files, not by the clock: a clock that is wrong for a moment would make all
+//! of them too old at once.
 //!
-//! Invariant: whole files go, the oldest first, never the newest nor that of the present day; the writer does not wait
-//! for any of it.
+//! Invariant: whole files go, the oldest first, never the newest nor that of the present day; the
+//! writer does not wait for any of it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +19,8 @@ use crate::day::{days_in, failed};
 pub struct Limits {
     /// Days that have a file, the one under way included; at least 1.
     pub days: u64,
-    /// Bytes of all files together; those of the newest and of the present day stay even where they are larger.
+    /// Bytes of all files together; those of the newest and of the present day stay even where they
+    /// are larger.
     pub bytes: u64,
 }
 
@@ -32,12 +35,12 @@ pub struct Kept {
     pub troubles: Vec<MonitorError>,
 }
 
-/// Moves the write-ahead logs of the two newest files and of the present day's into them and removes files beyond
-/// `limits`. `now_ms`: milliseconds since 1970.
+/// Moves the write-ahead logs of the two newest files and of the present day's into them and
+/// removes files beyond `limits`. `now_ms`: milliseconds since 1970.
 ///
 /// # Errors
-/// [`MonitorError`]; what was not removed is tried again by the next call. A log that cannot be moved is no reason to keep
-/// files beyond the limits: see [`Kept::troubles`].
+/// [`MonitorError`]; what was not removed is tried again by the next call. A log that cannot be
+/// moved is no reason to keep files beyond the limits: see [`Kept::troubles`].
 pub fn keep(dir: &Path, limits: Limits, now_ms: u64) -> Result<Kept, MonitorError> {
     let days = days_in(dir)?;
     let today = crate::day::day_of(now_ms);

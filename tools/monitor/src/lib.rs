@@ -1,4 +1,5 @@
-//! What nodes counted, tick by tick: stored while it arrives, read by the same queries then and later.
+//! What nodes counted, tick by tick: stored while it arrives, read by the same queries then and
+//! later.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -13,14 +14,14 @@
 //! | [`csv`] | export for spreadsheets |
 //! | [`openmetrics`] | the text format that monitoring systems read |
 //!
-//! Values are integers; a metric says what one of them is worth ([`Metric::scale`]), so sums are exact
-//! and nothing is lost by packing. A tick is an instant in milliseconds since 1970 at which a node's
-//! values were taken: [`Writer::append`] takes `(tick, node, values)` from whatever collects them, and
-//! values that a tree of nodes has reduced on the way, with how many nodes they cover.
+//! Values are integers; a metric says what one of them is worth ([`Metric::scale`]), so sums are
+//! exact and nothing is lost by packing. A tick is an instant in milliseconds since 1970 at which a
+//! node's values were taken: [`Writer::append`] takes `(tick, node, values)` from whatever collects
+//! them, and values that a tree of nodes has reduced on the way, with how many nodes they cover.
 //!
-//! Invariants: what arrives never waits for a checkpoint, a deletion or a reader; what is too old goes as
-//! whole files, never as rows; a file stands alone (it holds the names of its columns); a crash loses no
-//! committed tick and no roll-up, since roll-ups can be made again from the ticks.
+//! Invariants: what arrives never waits for a checkpoint, a deletion or a reader; what is too old
+//! goes as whole files, never as rows; a file stands alone (it holds the names of its columns); a
+//! crash loses no committed tick and no roll-up, since roll-ups can be made again from the ticks.
 
 pub mod csv;
 mod day;

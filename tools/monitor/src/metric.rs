@@ -1,7 +1,7 @@
 //! What a column of values means.
 //!
-//! Invariant: names are data. They come from programs on the nodes later, so whoever writes them into
-//! SQL, CSV, OpenMetrics or a page escapes them there.
+//! Invariant: names are data. They come from programs on the nodes later, so whoever writes them
+//! into SQL, CSV, OpenMetrics or a page escapes them there.
 
 /// Whether a value is a level or a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub enum Kind {
 /// One metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Its name, with the base unit last and `_total` for counters: `hearth_node_idle_seconds_total`.
+    /// Its name, with the base unit last and `_total` for counters:
+    /// `hearth_node_idle_seconds_total`.
     pub name: String,
     /// The base unit: `seconds`, `bytes`, `ratio`; empty for plain counts.
     pub unit: String,

@@ -1,8 +1,8 @@
 //! The text format that monitoring systems read: OpenMetrics 1.0.
 //!
-//! Key types: [`Text`]. Invariant: whatever names and values come in, what comes out is well-formed: names are
-//! reduced to the allowed characters, labels and help are escaped (OpenMetrics 1.0, "Escaping"), a family
-//! appears once.
+//! Key types: [`Text`]. Invariant: whatever names and values come in, what comes out is
+//! well-formed: names are reduced to the allowed characters, labels and help are escaped
+//! (OpenMetrics 1.0, "Escaping"), a family appears once.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +43,8 @@ fn escaped(text: &str) -> String {
 }
 
 impl Text {
-    /// Begins a family. The name of a counter may end in `_total`; a unit is said when the name ends in it,
-    /// as the format wants.
+    /// Begins a family. The name of a counter may end in `_total`; a unit is said when the name
+    /// ends in it, as the format wants.
     pub fn family(&mut self, metric: &str, kind: Kind, unit: &str, help: &str) {
         let metric = name(metric);
         let family = match kind {

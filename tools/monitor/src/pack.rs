@@ -1,13 +1,13 @@
 //! A node's values of one tick as bytes.
 //!
-//! A row is a head (number of values, whether any is missing, whether it is a key row), a bitmap of the
-//! values present where some are missing, and for each value present its difference to the node's value
-//! before, as a zigzag variable-length integer of 7 bits a byte (Protocol Buffers, "Encoding": Base 128
-//! Varints, ZigZag). In a key row differences are to zero. The first row of a node in every minute is a key
-//! row, so a reader goes back a minute at most.
+//! A row is a head (number of values, whether any is missing, whether it is a key row), a bitmap of
+//! the values present where some are missing, and for each value present its difference to the
+//! node's value before, as a zigzag variable-length integer of 7 bits a byte (Protocol Buffers,
+//! "Encoding": Base 128 Varints, ZigZag). In a key row differences are to zero. The first row of a
+//! node in every minute is a key row, so a reader goes back a minute at most.
 //!
-//! Invariant: every value of an `i64` comes back as it was, whatever the order; bytes that no encoder
-//! wrote give `None`, never a panic or an allocation beyond [`crate::METRICS_MAX`].
+//! Invariant: every value of an `i64` comes back as it was, whatever the order; bytes that no
+//! encoder wrote give `None`, never a panic or an allocation beyond [`crate::METRICS_MAX`].
 
 use crate::METRICS_MAX;
 
@@ -47,8 +47,8 @@ pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Appends a row. `base` holds the node's values before it and then those after it; a key row begins
-/// with none.
+/// Appends a row. `base` holds the node's values before it and then those after it; a key row
+/// begins with none.
 pub fn encode(values: &[Option<i64>], base: &mut Vec<i64>, key: bool, out: &mut Vec<u8>) {
     if key {
         base.clear();
@@ -73,8 +73,8 @@ pub fn encode(values: &[Option<i64>], base: &mut Vec<i64>, key: bool, out: &mut 
     }
 }
 
-/// Decodes a row after the ones before it: `base` as for [`encode`], `values` gets the row. `None` for
-/// bytes that are no row; a row that is no key row needs the `base` of its minute.
+/// Decodes a row after the ones before it: `base` as for [`encode`], `values` gets the row. `None`
+/// for bytes that are no row; a row that is no key row needs the `base` of its minute.
 pub fn decode(mut bytes: &[u8], base: &mut Vec<i64>, values: &mut Vec<Option<i64>>) -> Option<()> {
     let bytes = &mut bytes;
     let head = take_varint(bytes)?;

@@ -1,12 +1,13 @@
-//! Queries. The same while values arrive and years later: what is not rolled up yet is rolled up on the way.
+//! Queries. The same while values arrive and years later: what is not rolled up yet is rolled up on
+//! the way.
 //!
-//! Key types: [`Reader`], [`Span`], [`Level`], [`Point`]. A question reads the coarsest level that gives it
-//! enough points: ticks, minutes, or hours.
+//! Key types: [`Reader`], [`Span`], [`Level`], [`Point`]. A question reads the coarsest level that
+//! gives it enough points: ticks, minutes, or hours.
 //!
-//! Invariants: a reader changes nothing; a missing file is a gap and no error; a row that cannot be decoded
-//! is skipped and counted ([`Reader::unreadable`]); a damaged file costs what cannot be read of it and nothing of other
-//! days ([`Reader::damaged`]); an answer has at most [`VALUES_MAX`] values; no snapshot of a
-//! file is held while a visitor looks at rows.
+//! Invariants: a reader changes nothing; a missing file is a gap and no error; a row that cannot be
+//! decoded is skipped and counted ([`Reader::unreadable`]); a damaged file costs what cannot be
+//! read of it and nothing of other days ([`Reader::damaged`]); an answer has at most [`VALUES_MAX`]
+//! values; no snapshot of a file is held while a visitor looks at rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +109,8 @@ impl Nodes<'_> {
 pub struct ShownAt {
     /// Time of its newest row with any of the metrics asked for, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The last value of each metric asked for, in their order, in base units; counters as rates a second.
+    /// The last value of each metric asked for, in their order, in base units; counters as rates a
+    /// second.
     pub values: Vec<Option<f64>>,
 }
 
@@ -121,8 +123,8 @@ pub struct Reader {
     pub(crate) values_max: usize,
 }
 
-/// What a visitor gets for each node and step: time, node, a roll-up for each metric asked for. It says
-/// whether to go on.
+/// What a visitor gets for each node and step: time, node, a roll-up for each metric asked for. It
+/// says whether to go on.
 type Visit<'a> = dyn FnMut(u64, u32, &[Rollup]) -> ControlFlow<()> + 'a;
 
 impl Reader {
@@ -190,10 +192,10 @@ impl Reader {
         Ok(found)
     }
 
-    /// Calls `visit` for each node and step of `span` that has data, by time, within a step by node, with
-    /// the roll-ups of `metrics`, until it says to stop; a metric without data there has an empty one. With no
-    /// metrics, each row that there is counts as data. The steps of days are those of UTC. `visit` may take its time: nothing
-    /// waits for it.
+    /// Calls `visit` for each node and step of `span` that has data, by time, within a step by
+    /// node, with the roll-ups of `metrics`, until it says to stop; a metric without data there has
+    /// an empty one. With no metrics, each row that there is counts as data. The steps of days are
+    /// those of UTC. `visit` may take its time: nothing waits for it.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -233,8 +235,8 @@ impl Reader {
         Ok(())
     }
 
-    /// One metric over time, all `nodes` together: a counter as the rate of each node, from step to step.
-    /// A node that booted again in between gives no rate for that step.
+    /// One metric over time, all `nodes` together: a counter as the rate of each node, from step to
+    /// step. A node that booted again in between gives no rate for that step.
     ///
     /// # Errors
     /// [`MonitorError`]; [`MonitorError::TooMuch`] for more than [`VALUES_MAX`] points.
@@ -275,7 +277,8 @@ impl Reader {
         Ok(gather.finish())
     }
 
-    /// One metric of every node over time: for small charts. Values as in [`Reader::series`], means.
+    /// One metric of every node over time: for small charts. Values as in [`Reader::series`],
+    /// means.
     ///
     /// # Errors
     /// [`MonitorError`]; [`MonitorError::TooMuch`] for more than [`VALUES_MAX`] values.
@@ -310,8 +313,8 @@ impl Reader {
         Ok(lists)
     }
 
-    /// What nodes showed last at or before `at_ms`, not more than `age_ms` before. Nodes without a row in this time are
-    /// left out.
+    /// What nodes showed last at or before `at_ms`, not more than `age_ms` before. Nodes without a
+    /// row in this time are left out.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -347,8 +350,9 @@ impl Reader {
         Ok(found)
     }
 
-    /// Those of `nodes`, ascending, of which `span` has anything at all. Whole hours are looked at as hours, the rest as minutes, and
-    /// what is left as ticks: a long span costs little more than a short one.
+    /// Those of `nodes`, ascending, of which `span` has anything at all. Whole hours are looked at
+    /// as hours, the rest as minutes, and what is left as ticks: a long span costs little more than
+    /// a short one.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -447,7 +451,8 @@ impl Ask<'_> {
             let last = self.day.last_time(table);
             last.map(|last| last.map_or(0, |time| (time + 1) * coarse))
         };
-        // An hour that was closed by a clock that was ahead for a while goes on: its minutes say so.
+        // An hour that was closed by a clock that was ahead for a while goes on: its minutes say
+        // so.
         let closed =
             closed(table, coarse)?.min(closed(Table::Minutes, MINUTE_MS)? / coarse * coarse);
         // What is rolled up meanwhile comes from the finer level, once.
@@ -593,8 +598,8 @@ struct Rates {
 }
 
 impl Rates {
-    /// Growth a second since the step before, in stored units; `None` for the first step, after a gap of
-    /// more than two steps, and when the counter began anew.
+    /// Growth a second since the step before, in stored units; `None` for the first step, after a
+    /// gap of more than two steps, and when the counter began anew.
     fn rate(&mut self, at: u64, node: u32, rollup: &Rollup, level: Level) -> Option<f64> {
         if rollup.count == 0 {
             return None;

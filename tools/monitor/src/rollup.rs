@@ -1,7 +1,7 @@
 //! Values of a minute or an hour in four numbers.
 //!
-//! Invariant: merging is associative and commutative, so an hour made from its minutes is the hour made
-//! from its ticks (sums are exact: `i128` holds 2^64 values of an `i64`).
+//! Invariant: merging is associative and commutative, so an hour made from its minutes is the hour
+//! made from its ticks (sums are exact: `i128` holds 2^64 values of an `i64`).
 
 use crate::METRICS_MAX;
 use crate::pack::{put_varint, take_varint, unzigzag, zigzag};
@@ -74,8 +74,8 @@ pub fn merge_all(into: &mut Vec<Rollup>, others: &[Rollup]) {
     }
 }
 
-/// Appends roll-ups: for each its count, and where that is not zero its minimum, the width above it, and
-/// the sum above `count` times the minimum, which is never negative.
+/// Appends roll-ups: for each its count, and where that is not zero its minimum, the width above
+/// it, and the sum above `count` times the minimum, which is never negative.
 pub fn encode(rollups: &[Rollup], out: &mut Vec<u8>) {
     put_varint(rollups.len() as u64, out);
     for rollup in rollups {

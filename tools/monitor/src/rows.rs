@@ -2,9 +2,9 @@
 //!
 //! Key item: [`visit`]. Neighbour: [`crate::reader`] decodes what it finds.
 //!
-//! Invariant: no statement is open while somebody looks at rows. An open one holds a snapshot of the file, and
-//! while there is one the write-ahead log cannot be moved into the file: it would grow for as long as the
-//! reader of an export sleeps.
+//! Invariant: no statement is open while somebody looks at rows. An open one holds a snapshot of
+//! the file, and while there is one the write-ahead log cannot be moved into the file: it would
+//! grow for as long as the reader of an export sleeps.
 
 use std::ops::{ControlFlow, Range};
 
@@ -50,8 +50,8 @@ impl Batch {
     }
 }
 
-/// Calls `visit` for the rows of `nodes` in `table` whose times are in `times`, by time, within a time by node,
-/// until it says to stop.
+/// Calls `visit` for the rows of `nodes` in `table` whose times are in `times`, by time, within a
+/// time by node, until it says to stop.
 ///
 /// # Errors
 /// What SQLite says.

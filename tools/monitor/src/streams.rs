@@ -2,7 +2,8 @@
 //!
 //! Key types: [`StreamInfo`], [`Reduction`]. Neighbour: `Writer::append_reduced` writes them.
 //!
-//! Invariant: as for all questions: a damaged day costs itself, and an answer has at most `VALUES_MAX` values.
+//! Invariant: as for all questions: a damaged day costs itself, and an answer has at most
+//! `VALUES_MAX` values.
 
 use std::collections::BTreeMap;
 
@@ -86,8 +87,8 @@ impl Reader {
         Ok(found.into_values().collect())
     }
 
-    /// Values of a stream, with their coverage. None: the days of the span do not have it. Its metrics are those of the last
-    /// day.
+    /// Values of a stream, with their coverage. None: the days of the span do not have it. Its
+    /// metrics are those of the last day.
     ///
     /// # Errors
     /// [`MonitorError`].

@@ -1,17 +1,19 @@
 //! Taking ticks in.
 //!
-//! Key types: [`Writer`], [`Sample`], [`Appended`]. One call of [`Writer::append`] is one tick and one
-//! transaction in the write-ahead log of its day. Roll-ups of the minute and the hour under way are kept in
-//! memory and written when the first tick arrives that is [`GRACE_MS`] past their end; after a crash they
-//! are made again from the ticks.
+//! Key types: [`Writer`], [`Sample`], [`Appended`]. One call of [`Writer::append`] is one tick and
+//! one transaction in the write-ahead log of its day. Roll-ups of the minute and the hour under way
+//! are kept in memory and written when the first tick arrives that is [`GRACE_MS`] past their end;
+//! after a crash they are made again from the ticks.
 //!
-//! A clock that was set back: the files are taken up anew where they are. What is older than what they hold is
-//! late; a day without a file begins one. So seconds in a wrong year cost these seconds, not the time until then.
+//! A clock that was set back: the files are taken up anew where they are. What is older than what
+//! they hold is late; a day without a file begins one. So seconds in a wrong year cost these
+//! seconds, not the time until then.
 //!
-//! Invariants: ticks of one node ascend; a tick older than the minute under way and its grace is counted
-//! as late and not stored, so that written roll-ups stay true. No row continues one that came after a later tick,
-//! so whoever reads in the order of time, a part at a time, cannot miss what a row continues. Minutes leave memory when they are
-//! in the file, not before. Nothing is read on the way in.
+//! Invariants: ticks of one node ascend; a tick older than the minute under way and its grace is
+//! counted as late and not stored, so that written roll-ups stay true. No row continues one that
+//! came after a later tick, so whoever reads in the order of time, a part at a time, cannot miss
+//! what a row continues. Minutes leave memory when they are in the file, not before. Nothing is
+//! read on the way in.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,8 @@ use crate::day::{self, Day, Stream, Table, failed, key, unkey};
 use crate::rollup::{self, Rollup};
 use crate::{HOUR_MS, MINUTE_MS, Metric, MonitorError, NODES_MAX, pack};
 
-/// How long after its end a minute still takes ticks: what trees of nodes hold back, and clocks that differ.
+/// How long after its end a minute still takes ticks: what trees of nodes hold back, and clocks
+/// that differ.
 pub const GRACE_MS: u64 = 5_000;
 
 /// Values of one node.
@@ -117,18 +120,20 @@ impl Writer {
         })
     }
 
-    /// The file in the folder `dir` that a tick at `at_ms`, in milliseconds since 1970, is stored in.
+    /// The file in the folder `dir` that a tick at `at_ms`, in milliseconds since 1970, is stored
+    /// in.
     pub fn file_of(dir: &Path, at_ms: u64) -> PathBuf {
         day::path_of(dir, day::day_of(at_ms))
     }
 
-    /// Lets go of a file that cannot be written any more. What it lacks of roll-ups is made from its ticks by whoever asks.
+    /// Lets go of a file that cannot be written any more. What it lacks of roll-ups is made from
+    /// its ticks by whoever asks.
     pub fn let_go(&mut self, path: &Path) {
         self.days.retain(|_, open| open.day.path != path);
     }
 
-    /// Stores what nodes had at `at_ms`, in milliseconds since 1970. Of two ticks the later one may come
-    /// first, by [`GRACE_MS`] at most; a longer way back is a clock that was set.
+    /// Stores what nodes had at `at_ms`, in milliseconds since 1970. Of two ticks the later one may
+    /// come first, by [`GRACE_MS`] at most; a longer way back is a clock that was set.
     ///
     /// # Errors
     /// [`MonitorError`]; nothing of the tick is stored then.
@@ -204,8 +209,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the roll-ups of every minute and hour that ended before `at_ms`, and lets go of days that
-    /// did. [`Writer::append`] does it as time goes on; at the end of a run nothing need be closed.
+    /// Writes the roll-ups of every minute and hour that ended before `at_ms`, and lets go of days
+    /// that did. [`Writer::append`] does it as time goes on; at the end of a run nothing need be
+    /// closed.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -266,8 +272,8 @@ impl Open {
         Ok(open)
     }
 
-    /// Makes the roll-ups under way again: minutes from ticks, the hour from its minutes. The next row of
-    /// every node is a key row.
+    /// Makes the roll-ups under way again: minutes from ticks, the hour from its minutes. The next
+    /// row of every node is a key row.
     fn resume(&mut self) -> Result<(), MonitorError> {
         let path = self.day.path.clone();
         let fail = failed("read", &path);
@@ -315,8 +321,8 @@ impl Open {
             self.nodes[node as usize].last = at + 1;
             self.newest = at + 1;
         }
-        // So that the next row is a key row although its minute has rows: no row continues a base that
-        // is not in memory.
+        // So that the next row is a key row although its minute has rows: no row continues a base
+        // that is not in memory.
         for node in &mut self.nodes {
             node.base.clear();
         }

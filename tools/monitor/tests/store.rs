@@ -1,4 +1,5 @@
-//! The files as a whole: what goes in comes out, live and later, over restarts, midnight and limits.
+//! The files as a whole: what goes in comes out, live and later, over restarts, midnight and
+//! limits.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -73,8 +74,8 @@ fn model(kept: &BTreeMap<(u64, u32), [Option<i64>; 2]>, step: u64) -> Vec<(u64, 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Ticks at random intervals with random nodes, restarts in between: every level is the model's, for
-    /// all nodes and for one.
+    /// Ticks at random intervals with random nodes, restarts in between: every level is the
+    /// model's, for all nodes and for one.
     #[test]
     fn every_level_says_what_came_in(
         ticks in proptest::collection::vec(
@@ -519,7 +520,8 @@ fn a_reader_that_takes_its_time_holds_nothing() {
     }
 }
 
-/// Reading in parts while a tick comes in behind what was read: what is read later is right all the same.
+/// Reading in parts while a tick comes in behind what was read: what is read later is right all the
+/// same.
 #[test]
 fn a_tick_behind_the_reader_does_no_harm_to_later_ones() {
     const MANY: u32 = 5_000;
@@ -658,7 +660,8 @@ fn a_clock_that_was_ahead_costs_nothing_but_that_time() {
             assert_eq!(hour(4), 1 + 2 + 30 * 4, "an hour that was closed goes on");
         }
     }
-    // Ticks at 0:00 and 0:10, and one in each minute from 0:11 to 0:59; the hour was closed at 0:10.
+    // Ticks at 0:00 and 0:10, and one in each minute from 0:11 to 0:59; the hour was closed at
+    // 0:10.
     assert_eq!(hour(4), 1 + 2 + 49 * 4);
     drop(writer);
     let mut writer = Writer::open(dir.path(), &metrics()).unwrap();

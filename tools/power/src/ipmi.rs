@@ -2,7 +2,8 @@
 //!
 //! Key type: [`Ipmi`]. Neighbours: `program` runs it.
 //!
-//! Invariant: ipmitool gets the password in its environment (`-E`), which only its own user may read.
+//! Invariant: ipmitool gets the password in its environment (`-E`), which only its own user may
+//! read.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! Switching nodes on and off: through the board that manages each machine (IPMI, Redfish), by
 //! wake-on-LAN, by a command of the site's, or by the supervisor of a QEMU cluster.
 //!
-//! Key types: [`Power`] (the way that is configured), [`Action`], [`Machine`], [`State`], [`Error`];
-//! [`watch::Watch`] says which lost nodes are due for a reset. Neighbours: `hearth-control` has the
-//! section `[power]`, the command line and the API; `hearth-qemu` starts and ends QEMU machines.
+//! Key types: [`Power`] (the way that is configured), [`Action`], [`Machine`], [`State`],
+//! [`Error`]; [`watch::Watch`] says which lost nodes are due for a reset. Neighbours:
+//! `hearth-control` has the section `[power]`, the command line and the API; `hearth-qemu` starts
+//! and ends QEMU machines.
 //!
 //! Invariants: nothing waits longer than the time limit; no password is among the arguments of a
 //! program.
@@ -147,7 +148,8 @@ impl Power {
     }
 
     /// Does it with each machine, several at a time; the results in the order of the machines.
-    /// Takes up to three time limits for every sixteen machines: not for a task that others wait for.
+    /// Takes up to three time limits for every sixteen machines: not for a task that others wait
+    /// for.
     pub fn perform(&self, action: Action, machines: &[Machine]) -> Vec<Result<State, Error>> {
         if let Way::Qemu(paths) = &self.way {
             return qemu(paths, action, machines);

@@ -1,10 +1,10 @@
 //! Redfish: the board's HTTP API, by `curl`.
 //!
-//! Key type: [`Redfish`]. Source: DMTF DSP0266 (protocol) and DSP2046 (`ComputerSystem`). Neighbours:
-//! `program` runs curl.
+//! Key type: [`Redfish`]. Source: DMTF DSP0266 (protocol) and DSP2046 (`ComputerSystem`).
+//! Neighbours: `program` runs curl.
 //!
-//! Invariants: curl gets the password on its standard input, as a line of its configuration; it goes
-//! to the board's own address and nowhere else.
+//! Invariants: curl gets the password on its standard input, as a line of its configuration; it
+//! goes to the board's own address and nowhere else.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -232,9 +232,9 @@ impl Batch {
         self.record_bytes = 0;
     }
 
-    /// Drops changes until at most `most` are left, with records of jobs of `most_bytes`, and says how
-    /// many were dropped: the oldest jobs for their bytes; then for their number events first, which
-    /// matter least, then the oldest.
+    /// Drops changes until at most `most` are left, with records of jobs of `most_bytes`, and says
+    /// how many were dropped: the oldest jobs for their bytes; then for their number events first,
+    /// which matter least, then the oldest.
     pub fn shed(&mut self, most: usize, most_bytes: usize) -> usize {
         let before = self.changes.len();
         if before <= most && self.record_bytes <= most_bytes {

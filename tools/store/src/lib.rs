@@ -77,8 +77,8 @@ pub trait Query {
     /// See [`Query::nodes`].
     fn job(&self, id: u64) -> Result<Option<JobRow>, StoreError>;
 
-    /// Gives jobs that have ended and whose numbers are below `before` (if given) to `each`, one by one, the
-    /// highest number first, until it breaks off. Only one row is in memory at a time.
+    /// Gives jobs that have ended and whose numbers are below `before` (if given) to `each`, one by
+    /// one, the highest number first, until it breaks off. Only one row is in memory at a time.
     ///
     /// # Errors
     /// See [`Query::nodes`].

@@ -1,7 +1,7 @@
 //! One row type a table, and the bounds of the tables.
 //!
-//! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`],
-//! [`SpecRow`], [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`StreamRow`], [`Limits`].
+//! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`], [`SpecRow`],
+//! [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`StreamRow`], [`Limits`].
 //! Neighbours: [`crate::batch`] carries them in, [`crate::Query`] gives them out.
 //!
 //! Invariant: widths are fixed and nothing here is interpreted: words such as a job's state are
@@ -15,8 +15,8 @@ pub type ProgramHash = [u8; 32];
 /// a script that copies it for each run must not grow the row.
 pub const NAMES_MAX: usize = 8;
 
-/// How many rows the tables may have that grow with use. Machines, drained nodes, warm programs and cast files
-/// are bounded by the cluster: 32,768 nodes, 64 programs and 64 files a node.
+/// How many rows the tables may have that grow with use. Machines, drained nodes, warm programs and
+/// cast files are bounded by the cluster: 32,768 nodes, 64 programs and 64 files a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs that have ended; those that ended first go first.

@@ -1,10 +1,11 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing of what takes bytes from the network.
 //!
-//! The targets are those of `netstack/fuzz`. libFuzzer does the work, built by its crate; the compiler's
-//! own coverage pass makes it see which code an input reaches, so that a stable compiler is enough.
+//! The targets are those of `netstack/fuzz`. libFuzzer does the work, built by its crate; the
+//! compiler's own coverage pass makes it see which code an input reaches, so that a stable compiler
+//! is enough.
 //!
-//! Inputs that reached something new are kept: in `target/fuzz` for the next run, and with `--keep` in
-//! `netstack/fuzz/corpus`, a line of hexadecimal digits each, for everybody's.
+//! Inputs that reached something new are kept: in `target/fuzz` for the next run, and with `--keep`
+//! in `netstack/fuzz/corpus`, a line of hexadecimal digits each, for everybody's.
 //!
 //! Neighbours: `test` runs every target for some seconds.
 //!
@@ -238,8 +239,8 @@ fn spread(kept: &Path, corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts inputs of a target into the corpus that is kept: some of the fewest that together reach what all
-/// of them do.
+/// Puts inputs of a target into the corpus that is kept: some of the fewest that together reach
+/// what all of them do.
 fn keep(workspace: &Workspace, target: &str) -> Result<()> {
     let corpus = corpus(workspace, target);
     let least = corpus.with_file_name("least");

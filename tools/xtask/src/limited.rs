@@ -1,7 +1,7 @@
 //! Commands under a time limit, whose output is shown while it is read.
 //!
-//! Key type: [`Finished`]. Neighbours: `test` runs every part through [`run`], `compile` follows cargo by
-//! [`watch`].
+//! Key type: [`Finished`]. Neighbours: `test` runs every part through [`run`], `compile` follows
+//! cargo by [`watch`].
 //!
 //! Invariant: a command that does not end is ended, with everything it started, and that is a
 //! failure.

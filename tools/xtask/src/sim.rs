@@ -32,8 +32,8 @@ pub fn command(workspace: &Workspace) -> Command {
         // The tests have compiled it.
         Mode::Checked => Command::new(workspace.hosted("hearth-sim")),
     };
-    // Large pages: a run with many nodes touches memory all over, and misses in the page tables cost a quarter
-    // of its time (glibc 2.35 and later; others do not look).
+    // Large pages: a run with many nodes touches memory all over, and misses in the page tables
+    // cost a quarter of its time (glibc 2.35 and later; others do not look).
     command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     command
 }

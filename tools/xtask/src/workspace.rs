@@ -21,8 +21,8 @@ pub const KERNEL_PROFILE: &str = "kernel";
 pub enum Mode {
     /// As users get them: optimized, into `target/hearth`.
     Shipped,
-    /// As tests use them: with overflow checks and debug assertions, into `target/checked`. The tests
-    /// of the crates are compiled in the same way, so that everything is compiled once.
+    /// As tests use them: with overflow checks and debug assertions, into `target/checked`. The
+    /// tests of the crates are compiled in the same way, so that everything is compiled once.
     Checked,
 }
 

@@ -7,11 +7,13 @@
 //! | [`ready`] | what poll and select say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
 //!
-//! There are two directories, `/` and `/with`. The program works in `/with`, so that one which opens
-//! its input by a bare name finds it. Everything is there to be read and nothing to be written.
+//! There are two directories, `/` and `/with`. The program works in `/with`, so that one which
+//! opens its input by a bare name finds it. Everything is there to be read and nothing to be
+//! written.
 //!
-//! Neighbours: `kernel::process::files` fills [`Files`] from the launch block, `kernel::process::calls`
-//! answers the program's calls with this; the bytes are in [`crate::objects`].
+//! Neighbours: `kernel::process::files` fills [`Files`] from the launch block,
+//! `kernel::process::calls` answers the program's calls with this; the bytes are in
+//! [`crate::objects`].
 //!
 //! Invariant: a path leads nowhere but to these; no answer depends on what other jobs have.
 

@@ -1,4 +1,5 @@
-//! What stat, statx and getdents64 say about places and streams, as the bytes of Linux's structures.
+//! What stat, statx and getdents64 say about places and streams, as the bytes of Linux's
+//! structures.
 //!
 //! An inode number is made of the file's hash, so that it is the same on every node and in every
 //! run. A file known by its contents has no age: all times are 0.

@@ -1,8 +1,8 @@
 //! Which frame holds which page of an object, as a table in frames of its own: however large an
 //! object is, its list of frames takes nothing from the kernel's heap.
 //!
-//! Invariant: every entry is zero (no frame) or the address of a frame of this object; the frames of
-//! the table itself are the kernel's.
+//! Invariant: every entry is zero (no frame) or the address of a frame of this object; the frames
+//! of the table itself are the kernel's.
 
 use crate::addr::{PAGE_SIZE, PhysAddr};
 use crate::frames::{FrameAllocator, Owner};

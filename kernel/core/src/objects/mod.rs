@@ -134,13 +134,14 @@ impl Objects {
         }
     }
 
-    /// The limit of a node with this much memory: half of it, so that programs can count on the rest.
+    /// The limit of a node with this much memory: half of it, so that programs can count on the
+    /// rest.
     pub const fn default_limit(total_frames: u64) -> u64 {
         total_frames / 2
     }
 
-    /// Makes a place for an object that is going to arrive. Images that are not in use go for it, the
-    /// least recently used first.
+    /// Makes a place for an object that is going to arrive. Images that are not in use go for it,
+    /// the least recently used first.
     pub fn create<M: Machine>(&mut self, machine: &mut M, spec: Spec) -> Result<(), Refused> {
         let shape = spec.shape();
         if !shape.is_sound() {
@@ -310,8 +311,8 @@ impl Objects {
         arrived.then(|| object.index.frame(mem, page)).flatten()
     }
 
-    /// Takes a page of data out of an image: its frame is not the store's any more, and the caller's
-    /// to adopt or free. Pages of files stay.
+    /// Takes a page of data out of an image: its frame is not the store's any more, and the
+    /// caller's to adopt or free. Pages of files stay.
     pub fn take(&mut self, mem: &mut impl PhysMem, id: &ObjectId, page: u64) -> Option<PhysAddr> {
         self.page(mem, id, page)?;
         let object = self
@@ -403,7 +404,8 @@ impl Objects {
     }
 
     /// Makes room for a running program or the kernel: drops images that are not in use, least
-    /// recently used first, while fewer than [`ROOM_FRAMES`] frames are available. Returns the pages.
+    /// recently used first, while fewer than [`ROOM_FRAMES`] frames are available. Returns the
+    /// pages.
     pub fn keep_room<M: Machine>(&mut self, machine: &mut M) -> u64 {
         let mut pages = 0;
         while !self.list.is_empty() && available(machine) < ROOM_FRAMES {

@@ -1,8 +1,8 @@
-//! The part of BLAKE3 that the page-hash list needs, in portable code: the crate of that name brings
-//! some 175 KB of vector code, which a kernel cannot use, into every boot image.
+//! The part of BLAKE3 that the page-hash list needs, in portable code: the crate of that name
+//! brings some 175 KB of vector code, which a kernel cannot use, into every boot image.
 //!
-//! Source: O'Connor, Aumasson, Neves, Wilcox-O'Hearn, "BLAKE3: one function, fast everywhere", 2.2 to
-//! 2.5 (plain hashing; no keys, no extended output). Neighbours: [`super`]; its tests hold this
+//! Source: O'Connor, Aumasson, Neves, Wilcox-O'Hearn, "BLAKE3: one function, fast everywhere", 2.2
+//! to 2.5 (plain hashing; no keys, no extended output). Neighbours: [`super`]; its tests hold this
 //! against the crate.
 //!
 //! Invariant: the same value as the crate's, for every input and every subtree.
@@ -142,8 +142,9 @@ macro_rules! mix {
     };
 }
 
-/// The compression function, of whose output the first half is kept. The rounds are written out, with
-/// a constant schedule and the state in locals: 14 instructions a byte instead of 37 in a loop.
+/// The compression function, of whose output the first half is kept. The rounds are written out,
+/// with a constant schedule and the state in locals: 14 instructions a byte instead of 37 in a
+/// loop.
 fn compress(value: &Words, m: &[u32; 16], counter: u64, bytes: u32, flags: u32) -> Words {
     let &[
         mut v0,

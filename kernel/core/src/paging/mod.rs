@@ -4,9 +4,10 @@
 //! they work on. Leaves map 4 KiB, 2 MiB or 1 GiB and carry an [`entry::Attributes`].
 //!
 //! Neighbours: `kernel::mm` makes the kernel's own table and one per program, invalidates the TLB
-//! after [`PageTable::unmap`], [`PageTable::protect`] and a failed [`PageTable::map`] and loads CR3; [`crate::space`] says what
-//! a program's table should hold. [`crate::retention`] keeps a program's table between launches:
-//! each leaf says by its [`entry::Class`] which ELF segment it came from.
+//! after [`PageTable::unmap`], [`PageTable::protect`] and a failed [`PageTable::map`] and loads
+//! CR3; [`crate::space`] says what a program's table should hold. [`crate::retention`] keeps a
+//! program's table between launches: each leaf says by its [`entry::Class`] which ELF segment it
+//! came from.
 //!
 //! Invariant: no entry is writable and executable; page 0 is never mapped; a user page never lies
 //! in the upper half nor a kernel page in the lower; a table without entries is given back, but
@@ -221,8 +222,8 @@ impl PageTable {
         self.translate(mem, address).ok_or(MapError::NotMapped)
     }
 
-    /// Maps the small page that holds `address` to another frame; returns what was there. The caller
-    /// invalidates the page and decides what happens to the old frame.
+    /// Maps the small page that holds `address` to another frame; returns what was there. The
+    /// caller invalidates the page and decides what happens to the old frame.
     pub fn replace(
         self,
         mem: &mut impl PhysMem,
@@ -239,7 +240,8 @@ impl PageTable {
         Ok(old)
     }
 
-    /// What the CPU does to the entry of a page it uses: for a use that goes by the physical address.
+    /// What the CPU does to the entry of a page it uses: for a use that goes by the physical
+    /// address.
     pub(crate) fn note_use(self, mem: &mut impl PhysMem, address: VirtAddr, written: bool) {
         let (at, _) = self.find(mem, address).expect("what is used is mapped");
         let entry = Entry::from_bits(mem.read_u64(at));
@@ -278,7 +280,8 @@ impl PageTable {
         Ok(())
     }
 
-    /// Splits the large page at `page` into small ones that say the same. The caller invalidates it.
+    /// Splits the large page at `page` into small ones that say the same. The caller invalidates
+    /// it.
     pub fn demote<M: PhysMem>(
         self,
         mem: &mut M,

@@ -168,8 +168,8 @@ impl PageTable {
         alter(mem, self.root, 4, (0, first, last), &mut change);
     }
 
-    /// The first part of a range of the lower half that maps anything, for walks in steps: it lies in one table of the
-    /// last level, or is a large page. What is before it maps nothing.
+    /// The first part of a range of the lower half that maps anything, for walks in steps: it lies
+    /// in one table of the last level, or is a large page. What is before it maps nothing.
     pub fn next_part(
         self,
         mem: &impl PhysMem,
@@ -334,7 +334,8 @@ fn tables_below(mem: &impl PhysMem, table: PhysAddr, level: u8) -> u64 {
         .sum()
 }
 
-/// Where the first entry of level 2 begins that is used, in a range below one table of a level above.
+/// Where the first entry of level 2 begins that is used, in a range below one table of a level
+/// above.
 fn used_from(
     mem: &impl PhysMem,
     table: PhysAddr,

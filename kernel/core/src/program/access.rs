@@ -70,8 +70,8 @@ pub struct Missing {
     pub address: u64,
 }
 
-/// A program's memory as its page table shows it: for copies while nobody can bring pages in, as when a datagram has
-/// arrived for it.
+/// A program's memory as its page table shows it: for copies while nobody can bring pages in, as
+/// when a datagram has arrived for it.
 ///
 /// Whoever has one gives it up before the program's memory goes.
 #[derive(Clone, Copy, Debug)]
@@ -139,8 +139,8 @@ impl UserView {
 }
 
 impl Memory {
-    /// The first address of a range that is not there for an access, if any. Pages before it count as used by the
-    /// program, so that they stay.
+    /// The first address of a range that is not there for an access, if any. Pages before it count
+    /// as used by the program, so that they stay.
     pub fn lacks<M: Machine>(
         &self,
         machine: &mut M,

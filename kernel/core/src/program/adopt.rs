@@ -5,10 +5,11 @@
 //! be (a page of the file that two segments share, the last page of a writable segment, text that
 //! goes to a large page) the page is copied.
 //!
-//! Neighbours: [`crate::objects`] has the pages, `kernel::process` asks here before it asks control.
+//! Neighbours: [`crate::objects`] has the pages, `kernel::process` asks here before it asks
+//! control.
 //!
-//! Invariant: a moved frame keeps the contents that its block's hash vouches for, and is mapped like
-//! one that was fetched: writable never.
+//! Invariant: a moved frame keeps the contents that its block's hash vouches for, and is mapped
+//! like one that was fetched: writable never.
 
 use super::{Fetch, Machine, Memory};
 use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
@@ -22,8 +23,9 @@ use crate::phys::PhysMem;
 type Contents = [u8; PAGE_SIZE as usize];
 
 impl Memory {
-    /// Puts those pages of a fetch into place that the store has of the program, and ends the fetch:
-    /// what is missing is asked for when it is touched. Returns whether the first page is in place.
+    /// Puts those pages of a fetch into place that the store has of the program, and ends the
+    /// fetch: what is missing is asked for when it is touched. Returns whether the first page is in
+    /// place.
     pub fn adopt<M: Machine>(
         &mut self,
         machine: &mut M,

@@ -1,8 +1,8 @@
-//! Files of the node's store in a program's memory: their frames are mapped as they are, for reading,
-//! by as many mappings as there are; what a private mapping writes to is a copy.
+//! Files of the node's store in a program's memory: their frames are mapped as they are, for
+//! reading, by as many mappings as there are; what a private mapping writes to is a copy.
 //!
-//! Invariant: a frame of a file is mapped as [`Class::Object`] and never writable; it is not charged
-//! to the program, and not given back with the mapping.
+//! Invariant: a frame of a file is mapped as [`Class::Object`] and never writable; it is not
+//! charged to the program, and not given back with the mapping.
 
 use alloc::vec::Vec;
 

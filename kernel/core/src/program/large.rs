@@ -1,11 +1,11 @@
 //! Text in large pages: frames reserved so that small pages can become one large page.
 //!
 //! The scheme is that of Navarro, Iyer, Druschel and Cox, "Practical, transparent operating system
-//! support for superpages" (OSDI 2002), for executable segments alone. The first fault in an aligned
-//! 2 MiB that lies wholly in the segment's part of the file reserves a run of frames; each page of
-//! it goes to its place in the run; when all are there the 512 entries become one (promotion). What
-//! changes only a part of a large page splits it again first (demotion). Reserved frames that were
-//! not filled are given back at the end, or when memory is short.
+//! support for superpages" (OSDI 2002), for executable segments alone. The first fault in an
+//! aligned 2 MiB that lies wholly in the segment's part of the file reserves a run of frames; each
+//! page of it goes to its place in the run; when all are there the 512 entries become one
+//! (promotion). What changes only a part of a large page splits it again first (demotion). Reserved
+//! frames that were not filled are given back at the end, or when memory is short.
 //!
 //! Invariant: a reserved frame that is not taken is mapped nowhere; a large page is promoted only
 //! with all of its pages fetched from the file and none of them changed since.
@@ -257,8 +257,8 @@ impl Memory {
         self.reservations.list.retain(|r| r.page != start);
     }
 
-    /// Whether there are frames for what [`Memory::cut_large`] may have to split; before anything is
-    /// changed that needs it.
+    /// Whether there are frames for what [`Memory::cut_large`] may have to split; before anything
+    /// is changed that needs it.
     pub(super) fn room_to_cut<M: Machine>(&self, machine: &mut M) -> Result<(), Errno> {
         // One table at either end of the range.
         match self.large == 0 || frames_left(machine) >= 2 {

@@ -13,9 +13,10 @@
 //! `kernel::process` does the waiting and implements [`Machine`] over the real memory and TLB;
 //! [`crate::retention`] has the pages between two launches.
 //!
-//! Invariant: every leaf of the lower half maps a frame of this program's owner, or one of an object
-//! ([`Class::Object`]) for reading, with no more than its region's protection; a frame that came with a warm table is never mapped writable; after
-//! [`Memory::retire`] the owner has no frame left but those of the warm table.
+//! Invariant: every leaf of the lower half maps a frame of this program's owner, or one of an
+//! object ([`Class::Object`]) for reading, with no more than its region's protection; a frame that
+//! came with a warm table is never mapped writable; after [`Memory::retire`] the owner has no frame
+//! left but those of the warm table.
 
 mod access;
 mod adopt;
@@ -66,8 +67,9 @@ pub trait Machine {
     /// Makes the CPU forget pages whose entries were present and have changed: all between
     /// `first` and `last` (an address in the last page), and every table it has cached the way to.
     fn invalidate(&mut self, first: VirtAddr, last: VirtAddr);
-    /// Called in long work after each step, which is at most [`STEP_PAGES`] pages, when another follows. Nothing is locked
-    /// and the CPU remembers nothing that has gone: whoever has other duties may look after them.
+    /// Called in long work after each step, which is at most [`STEP_PAGES`] pages, when another
+    /// follows. Nothing is locked and the CPU remembers nothing that has gone: whoever has other
+    /// duties may look after them.
     fn pause(&mut self) {}
 }
 
@@ -594,13 +596,15 @@ impl Memory {
         self.pages_peak = self.pages_peak.max(self.held() + self.warm);
     }
 
-    /// Pages that this run has brought in, with frames that are reserved for it and pages kept aside.
+    /// Pages that this run has brought in, with frames that are reserved for it and pages kept
+    /// aside.
     fn held(&self) -> u64 {
         self.pages + self.reservations.spare() + self.pristine.len()
     }
 
-    /// What the limit is about: [`Self::held`], and tables; those that it was launched on are beside the limit. A page that
-    /// is far from all others takes three of them, so that the last page before the limit may exceed it by as many.
+    /// What the limit is about: [`Self::held`], and tables; those that it was launched on are
+    /// beside the limit. A page that is far from all others takes three of them, so that the last
+    /// page before the limit may exceed it by as many.
     fn committed(&self) -> u64 {
         self.held() + self.tables
     }

@@ -55,7 +55,8 @@ impl Memory {
 
     /// The end of the program, however it ended: keeps what `policy` wants and is provably what the
     /// file holds, gives everything else back. Frames given back are dirty until scrubbed. The
-    /// table must not be active. Works in steps: what one gives back may have another owner before the next.
+    /// table must not be active. Works in steps: what one gives back may have another owner before
+    /// the next.
     pub fn retire<M: Machine>(
         mut self,
         machine: &mut M,
@@ -121,7 +122,8 @@ impl Memory {
         (Some(retained), counts)
     }
 
-    /// Puts pages that were kept aside back where the policy wants them; returns how many tables that took.
+    /// Puts pages that were kept aside back where the policy wants them; returns how many tables
+    /// that took.
     fn put_aside_back<M: Machine>(
         &self,
         machine: &mut M,
@@ -165,7 +167,8 @@ impl Memory {
 
     /// Maps a page that was kept aside where the program had it, in the place of whatever it has
     /// left there; returns how many frames of its own that were. What is not its own, a page of a
-    /// file of the object store, is given back by its owner. Fails when there is no frame for a table.
+    /// file of the object store, is given back by its owner. Fails when there is no frame for a
+    /// table.
     fn put_back<P: PhysMem>(
         &self,
         mem: &mut P,

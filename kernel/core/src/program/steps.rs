@@ -1,8 +1,9 @@
-//! Long work on a program's pages in steps, so that the node can look after its other duties in between.
+//! Long work on a program's pages in steps, so that the node can look after its other duties in
+//! between.
 //!
-//! Key type: [`Steps`], which goes over a range of a page table one table of the last level at a time and passes over what
-//! maps nothing. Neighbours: [`Machine::pause`] is called between two steps; munmap, mprotect, brk, mappings over others and
-//! the end of a program work like this.
+//! Key type: [`Steps`], which goes over a range of a page table one table of the last level at a
+//! time and passes over what maps nothing. Neighbours: [`Machine::pause`] is called between two
+//! steps; munmap, mprotect, brk, mappings over others and the end of a program work like this.
 //!
 //! Invariant: a step changes at most [`STEP_PAGES`] pages, however much a program has mapped.
 

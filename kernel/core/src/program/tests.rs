@@ -301,8 +301,8 @@ fn memory_calls_carry_over_to_the_table() {
     assert_eq!(program.read(&mut machine, heap + 0x1000, 1).unwrap(), [0]);
 }
 
-/// The leaf of a PROT_NONE page is not present, but the tables above it are: the CPU may have cached
-/// the way to them, and their frames are given out again.
+/// The leaf of a PROT_NONE page is not present, but the tables above it are: the CPU may have
+/// cached the way to them, and their frames are given out again.
 #[test]
 fn tables_given_back_are_forgotten() {
     let mut machine = Fake::new();

@@ -20,9 +20,9 @@
 //! Neighbours: `program::Memory::retire` ends a program's memory here, `Memory::relaunch` starts it
 //! again; [`crate::frames`] counts; [`crate::pagehash`] checks a page before it is trusted again.
 //!
-//! Invariant: a frame in [`State::Retained`](crate::frames::State::Retained) holds what the program's
-//! file holds and is mapped writable nowhere; a warm program is in the [`WarmTable`] or running,
-//! never both, and no other program maps any of its frames.
+//! Invariant: a frame in [`State::Retained`](crate::frames::State::Retained) holds what the
+//! program's file holds and is mapped writable nowhere; a warm program is in the [`WarmTable`] or
+//! running, never both, and no other program maps any of its frames.
 
 mod resident;
 mod retained;

@@ -18,8 +18,8 @@ pub struct Sifted {
     pub dropped: u64,
 }
 
-/// A retain message: drops every table of `others`, and of `keep` every entry that is writable, holds
-/// a page that may have been written, or is not wanted by `variant`; the other entries stay
+/// A retain message: drops every table of `others`, and of `keep` every entry that is writable,
+/// holds a page that may have been written, or is not wanted by `variant`; the other entries stay
 /// untouched. Frames that no entry of `keep` maps any more are dirty when this returns: they are
 /// given out, or seen as free, only once they are scrubbed.
 ///
@@ -74,8 +74,8 @@ pub(crate) struct Keep<'a> {
 ///
 /// The frames' states are the marks: at first all are claimed as ordinary frames of their programs,
 /// then those that may have been written become dirty, those that stay retained, and what is still
-/// an ordinary frame in the end is given back. So each frame is given back at most once however many
-/// entries map it, and never while one that stays does.
+/// an ordinary frame in the end is given back. So each frame is given back at most once however
+/// many entries map it, and never while one that stays does.
 pub(crate) fn sift<M: PhysMem>(
     mem: &mut M,
     frames: &mut FrameAllocator,

@@ -84,7 +84,8 @@ impl WarmTable {
         }
     }
 
-    /// The limit of a node with this much memory: all but a quarter, or but 4 MiB when that is more.
+    /// The limit of a node with this much memory: all but a quarter, or but 4 MiB when that is
+    /// more.
     pub const fn default_limit(total_frames: u64) -> u64 {
         let quarter = total_frames / 4;
         let never = if quarter > NEVER_WARM_FRAMES {
@@ -108,8 +109,8 @@ impl WarmTable {
         Some(self.remove(index))
     }
 
-    /// The end of a run of `program`, warm or cold, with what is kept of it: it is the most recently
-    /// used now. Others are dropped when there is too much.
+    /// The end of a run of `program`, warm or cold, with what is kept of it: it is the most
+    /// recently used now. Others are dropped when there is too much.
     pub fn put_back<M: Machine>(
         &mut self,
         machine: &mut M,

@@ -1,8 +1,8 @@
 //! brk, mmap, munmap and mprotect on the regions of a program.
 //!
 //! Semantics are those of Linux as far as static programs with files that are only read need them,
-//! with two differences: nothing may become writable and executable (EACCES), and one writable mapping
-//! larger than the node's memory is refused at once (ENOMEM), since it could never be used.
+//! with two differences: nothing may become writable and executable (EACCES), and one writable
+//! mapping larger than the node's memory is refused at once (ENOMEM), since it could never be used.
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{map, prot};

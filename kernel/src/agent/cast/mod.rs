@@ -13,8 +13,8 @@
 //! `process` takes pages of a program's image from the store.
 //!
 //! Invariant: what a cast leaves unfinished is given back when it ends, at the latest
-//! [`REANNOUNCED_WITHIN`] after the control node that announced it was replaced; without a cast under
-//! way there is no deadline, and the node sleeps.
+//! [`REANNOUNCED_WITHIN`] after the control node that announced it was replaced; without a cast
+//! under way there is no deadline, and the node sleeps.
 
 pub mod store;
 pub mod table;
@@ -43,25 +43,27 @@ use table::Tables;
 
 /// Reassembly buffers of a cast, one block each; their memory is 1 MiB with the largest blocks.
 pub const BUFFERS: u32 = 16;
-/// Fragments that may arrive at any time, of all casts together: all buffers of one cast with blocks of 8 KiB. As many as
-/// [`SPARE_CREDIT`] may come beside them.
+/// Fragments that may arrive at any time, of all casts together: all buffers of one cast with
+/// blocks of 8 KiB. As many as [`SPARE_CREDIT`] may come beside them.
 pub const CREDIT: u32 = BUFFERS * (8192_usize.div_ceil(FRAGMENT)) as u32;
-/// Fragments of pages that may be on their way while casts lack something, those of a request that a program waits for
-/// aside. What was asked for before may be more: so much less is asked for of casts.
+/// Fragments of pages that may be on their way while casts lack something, those of a request that
+/// a program waits for aside. What was asked for before may be more: so much less is asked for of
+/// casts.
 pub const PAGES_BESIDE: u32 = 3 * MAX_FRAGMENTS as u32;
 /// All these together: they fit the card's ring.
 const ARRIVING_MAX: u32 = CREDIT + SPARE_CREDIT + PAGES_BESIDE + MAX_FRAGMENTS as u32;
 const _: () = assert!(ARRIVING_MAX as usize + 16 <= RECEIVE_ENTRIES);
-/// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten thousand
-/// members, and what the node's own buffers take.
+/// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten
+/// thousand members, and what the node's own buffers take.
 const HEAP_KEPT_BYTES: u64 = 1024 * 1024;
-/// The part of the heap's room that the members of all casts may take, addresses and reports, whatever others say of them.
+/// The part of the heap's room that the members of all casts may take, addresses and reports,
+/// whatever others say of them.
 const HEAP_PART_OF_MEMBERS: u64 = 2;
 /// How long what is unfinished is kept for a new run of the control node to announce it again.
 const REANNOUNCED_WITHIN: Micros = Micros::from_secs(60);
 
-/// Members of casts that this node's heap has room for beside what it holds now: some forty thousand on a node of 48 MiB. Jobs
-/// take room and give it back.
+/// Members of casts that this node's heap has room for beside what it holds now: some forty
+/// thousand on a node of 48 MiB. Jobs take room and give it back.
 fn members_room() -> u32 {
     let room = mm::heap_room_bytes() / HEAP_PART_OF_MEMBERS / MEMBER_BYTES;
     u32::try_from(room).unwrap_or(u32::MAX)
@@ -112,7 +114,8 @@ pub struct Casts {
     stored: u64,
     /// A block was stored or a cast ended.
     news: bool,
-    /// Counts of members of earlier runs of the control node, and blocks that these asked for again.
+    /// Counts of members of earlier runs of the control node, and blocks that these asked for
+    /// again.
     earlier: CastVitals,
     earlier_repeated: u64,
 }
@@ -147,7 +150,8 @@ impl Casts {
         self.member.as_ref().is_some_and(Member::is_receiving)
     }
 
-    /// So many fragments of pages are on their way: what casts ask for leaves them room in the card's ring.
+    /// So many fragments of pages are on their way: what casts ask for leaves them room in the
+    /// card's ring.
     pub fn leave_room(&mut self, pages: u32) {
         if let Some(member) = &mut self.member {
             let room = (ARRIVING_MAX - SPARE_CREDIT).saturating_sub(pages);
@@ -332,7 +336,8 @@ impl Casts {
         // A cast that is announced anew goes on with what is here.
         self.entries.retain(|entry| entry.cast != cast);
         self.forget_other_shapes(&id, object.block_log2);
-        // As if no buffer of the casts under way were there yet. A plan is made of a few large pieces, which need more room.
+        // As if no buffer of the casts under way were there yet. A plan is made of a few large
+        // pieces, which need more room.
         let arriving = self.entries.iter().filter(|entry| !entry.complete);
         let promised: u64 = arriving.map(|entry| buffers(entry.block_log2)).sum();
         let room = self.entries.len() < MEMBER_CASTS
@@ -376,8 +381,8 @@ impl Casts {
         });
     }
 
-    /// A cast that is complete and cut this object into other blocks would serve on what is not in its
-    /// lists.
+    /// A cast that is complete and cut this object into other blocks would serve on what is not in
+    /// its lists.
     fn forget_other_shapes(&mut self, id: &ObjectId, block_log2: u8) {
         let member = &mut self.member;
         self.entries.retain(|entry| {
@@ -515,8 +520,8 @@ fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), obj
     Ok(())
 }
 
-/// Whether all of a part is on this node: of a file in the store, which programs read and map; of an
-/// image also among the pages of its program.
+/// Whether all of a part is on this node: of a file in the store, which programs read and map; of
+/// an image also among the pages of its program.
 fn is_here(places: &Places<'_>, object: &Object, part: Part, is_file: bool) -> bool {
     let id = ObjectId(object.id);
     match part {

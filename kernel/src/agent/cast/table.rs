@@ -1,8 +1,8 @@
 //! The connection tables of jobs: where each rank of a job is reached.
 //!
 //! A table comes as an object that is cast to the nodes of its job, and stays in the store, compact
-//! as it came, until the job ends. Source of an entry's fields: the publication's network connection
-//! table (adapter address, window id, network id, logical id, mask, port id).
+//! as it came, until the job ends. Source of an entry's fields: the publication's network
+//! connection table (adapter address, window id, network id, logical id, mask, port id).
 //!
 //! Neighbours: [`super::Casts`] puts tables in, `process::calls` looks entries up.
 //!
@@ -45,7 +45,8 @@ impl Tables {
         self.find(job).map(|held| held.rate)
     }
 
-    /// How many ranks of a job share each leaf switch, if its table has come; 0: not known, or not the same everywhere.
+    /// How many ranks of a job share each leaf switch, if its table has come; 0: not known, or not
+    /// the same everywhere.
     pub fn leaf(&self, job: JobId, objects: &Objects) -> Option<u32> {
         let id = self.of(job)?.id();
         let bytes = objects.find(id).map_or(0, |view| view.bytes);

@@ -1,7 +1,9 @@
-//! The program's memory, as the engine reads and writes it: straight from and to the pages of the program.
+//! The program's memory, as the engine reads and writes it: straight from and to the pages of the
+//! program.
 //!
-//! A buffer's number is its address. Pages were brought in when the operation was posted; one that the program has unmapped
-//! since, or made unwritable, is gone, and that is the end of the operation.
+//! A buffer's number is its address. Pages were brought in when the operation was posted; one that
+//! the program has unmapped since, or made unwritable, is gone, and that is the end of the
+//! operation.
 //!
 //! Neighbours: `kernel_core::program::UserView` looks every page up anew.
 //!

@@ -1,20 +1,21 @@
 //! This node's part in the data that ranks of a job exchange.
 //!
-//! Key type: [`Exchange`], the engine's endpoint for the open job with what it needs of the node: the program's memory, the
-//! job's connection table, the card. It stands beside [`super::cast::Casts`], as independent of the protocol with the
-//! control node as that.
+//! Key type: [`Exchange`], the engine's endpoint for the open job with what it needs of the node:
+//! the program's memory, the job's connection table, the card. It stands beside
+//! [`super::cast::Casts`], as independent of the protocol with the control node as that.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`memory`] | the program's memory, as the engine reads and writes it |
 //! | [`routes`] | how ranks are reached |
 //!
-//! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::exchange` decides, `process::calls::exchange`
-//! posts operations and asks what became of them.
+//! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::exchange` decides,
+//! `process::calls::exchange` posts operations and asks what became of them.
 //!
-//! Invariant: the engine touches memory of the running program only, through its page table as it is at that moment, and none
-//! once [`Exchange::close`] has returned. Of the last jobs the engine stays, to answer their other ranks for what was done here.
-//! Without an operation under way there is no deadline, and the card does not interrupt the program.
+//! Invariant: the engine touches memory of the running program only, through its page table as it
+//! is at that moment, and none once [`Exchange::close`] has returned. Of the last jobs the engine
+//! stays, to answer their other ranks for what was done here. Without an operation under way there
+//! is no deadline, and the card does not interrupt the program.
 
 mod memory;
 mod routes;
@@ -40,17 +41,20 @@ use memory::ProgramMemory;
 pub use routes::Route;
 use routes::Routes;
 
-/// How long a job's connection table may be on its way: longer than a table for a million ranks takes on the slowest link
-/// that is planned for. Then there is none.
+/// How long a job's connection table may be on its way: longer than a table for a million ranks
+/// takes on the slowest link that is planned for. Then there is none.
 pub const TABLE_WITHIN: Micros = Micros::from_secs(30);
-/// Jobs that have ended here for which their other ranks are answered. A rank that is late asks within the time after which
-/// ranks that do not answer are lost; a node that has had so many jobs since then has had very short ones.
+/// Jobs that have ended here for which their other ranks are answered. A rank that is late asks
+/// within the time after which ranks that do not answer are lost; a node that has had so many jobs
+/// since then has had very short ones.
 const ENDED_MAX: usize = 8;
-/// Least room on the heap beside jobs that have ended: with less the oldest is forgotten, and its other ranks lose this one.
+/// Least room on the heap beside jobs that have ended: with less the oldest is forgotten, and its
+/// other ranks lose this one.
 const ENDED_ROOM_BYTES: u64 = 1024 * 1024;
 /// Datagrams in a row that nobody can be sent, after which others have their turn.
 const UNROUTED_MAX: usize = 64;
-/// Answers for jobs that have ended which wait for the card; more are not worth it, since whoever asks asks again.
+/// Answers for jobs that have ended which wait for the card; more are not worth it, since whoever
+/// asks asks again.
 const ANSWERS_MAX: usize = 16;
 
 const _: () = assert!(OUTSTANDING_MAX as usize == netstack::exchange::MAX_OPS);
@@ -113,8 +117,9 @@ pub struct Exchange {
     table_within: Micros,
     /// Of the present run of the control node.
     key: Option<Key>,
-    /// A job that the node was told to launch, until its program has been loaded, and the key of then: the control node may
-    /// be another one when that is done, and the job's other ranks are not told so.
+    /// A job that the node was told to launch, until its program has been loaded, and the key of
+    /// then: the control node may be another one when that is done, and the job's other ranks are
+    /// not told so.
     launched: Option<(JobId, Key)>,
     job: Option<Job>,
     /// Made when the program posts its first operation or the first datagram of the job comes.
@@ -124,7 +129,8 @@ pub struct Exchange {
     /// Number of the last request.
     last_request: u32,
     routes: Routes,
-    /// Bytes a second of the node's link, as the control node says with the connection table; 0: not known.
+    /// Bytes a second of the node's link, as the control node says with the connection table; 0:
+    /// not known.
     link: u64,
     /// How many ranks share each leaf switch, as the connection table says.
     leaf: Option<u32>,
@@ -200,8 +206,8 @@ impl Exchange {
     /// Hands the engine an operation whose memory is there. Gives the number of the request.
     ///
     /// # Errors
-    /// ENOBUFS with too many outstanding, EINVAL for an operation that makes no sense, ENODATA when the job's ranks cannot be
-    /// reached.
+    /// ENOBUFS with too many outstanding, EINVAL for an operation that makes no sense, ENODATA when
+    /// the job's ranks cannot be reached.
     pub fn post(&mut self, now: Instant, op: Op) -> Result<u32, Errno> {
         if self.posted.len() >= OUTSTANDING_MAX as usize {
             return Err(Errno::ENOBUFS);
@@ -235,7 +241,8 @@ impl Exchange {
         Ok(self.last_request)
     }
 
-    /// The program takes no part in the next all-to-all of a context, because of what a rank has done ([`Endpoint::sit_out`]).
+    /// The program takes no part in the next all-to-all of a context, because of what a rank has
+    /// done ([`Endpoint::sit_out`]).
     ///
     /// # Errors
     /// EINVAL for a context that there is not, ENODATA when the job's ranks cannot be reached.
@@ -272,7 +279,8 @@ impl Exchange {
         self.endpoint.as_ref().is_some_and(Endpoint::is_full)
     }
 
-    /// Whether a request is a receive that nothing can come for before messages that wait are received ([`Endpoint::is_stuck`]).
+    /// Whether a request is a receive that nothing can come for before messages that wait are
+    /// received ([`Endpoint::is_stuck`]).
     pub fn is_stuck(&self, request: u32) -> bool {
         let mut posted = self.posted.iter();
         let op = posted.find(|posted| posted.request == request);
@@ -295,7 +303,8 @@ impl Exchange {
         }
     }
 
-    /// Forgets a request. When it was under way its memory is not touched any more. Returns whether there was such a request.
+    /// Forgets a request. When it was under way its memory is not touched any more. Returns whether
+    /// there was such a request.
     pub fn forget(&mut self, now: Instant, request: u32) -> bool {
         let mut posted = self.posted.iter();
         let Some(index) = posted.position(|posted| posted.request == request) else {
@@ -309,8 +318,8 @@ impl Exchange {
     }
 
     /// Until when the end of the program waits for the job's connection table: without it nothing
-    /// that the program has sent could reach anybody, now or later. None: it does not, since the table
-    /// is here or nothing is under way.
+    /// that the program has sent could reach anybody, now or later. None: it does not, since the
+    /// table is here or nothing is under way.
     pub fn waits_for_table(&self, now: Instant) -> Option<Instant> {
         let (job, endpoint) = (self.job?, self.endpoint.as_ref()?);
         let until = job.opened + self.table_within;
@@ -318,7 +327,8 @@ impl Exchange {
         (waits && endpoint.is_active() && now < until).then_some(until)
     }
 
-    /// The job is over on this node: ranks that wait for this one are told, and the program's memory is not touched after this.
+    /// The job is over on this node: ranks that wait for this one are told, and the program's
+    /// memory is not touched after this.
     pub fn close(&mut self, now: Instant) {
         self.view = None;
         self.asked_again = self.asked_again();
@@ -353,15 +363,16 @@ impl Exchange {
         netstack::exchange::is_exchange(datagram)
     }
 
-    /// Whether the heap has room for what a program or a datagram adds, `bytes` beside the little that each may. Jobs that have
-    /// ended go first.
+    /// Whether the heap has room for what a program or a datagram adds, `bytes` beside the little
+    /// that each may. Jobs that have ended go first.
     pub fn has_room(&mut self, bytes: u64) -> bool {
         let is_short = || mm::heap_room_bytes() < mm::HEAP_RESERVE_BYTES + bytes;
         while is_short() && self.ended.pop_back().is_some() {}
         !is_short()
     }
 
-    /// Takes a datagram of a rank. With no room for what it may bring it counts as lost on the way: its sender says it again.
+    /// Takes a datagram of a rank. With no room for what it may bring it counts as lost on the way:
+    /// its sender says it again.
     pub fn handle_datagram(&mut self, now: Instant, arrived: &PeerDatagram<'_>) {
         if !self.has_room(0) {
             return;
@@ -385,8 +396,8 @@ impl Exchange {
         }
     }
 
-    /// The control node has said with the connection table how many bytes a second the links of the job's nodes carry. What a
-    /// launch says goes before that.
+    /// The control node has said with the connection table how many bytes a second the links of the
+    /// job's nodes carry. What a launch says goes before that.
     pub fn set_link(&mut self, now: Instant, rate: u64) {
         let is_told = self.job.is_some_and(|job| job.settings.rate != 0);
         if rate != self.link && !is_told {
@@ -402,8 +413,9 @@ impl Exchange {
         self.leaf.is_some()
     }
 
-    /// The connection table of the open job says how many ranks share each leaf switch; 0: not the same everywhere. Exchanges
-    /// that begin from now on go in the order that suits these. What a launch says goes before that.
+    /// The connection table of the open job says how many ranks share each leaf switch; 0: not the
+    /// same everywhere. Exchanges that begin from now on go in the order that suits these. What a
+    /// launch says goes before that.
     pub fn set_leaf(&mut self, leaf: u32) {
         let Some(job) = &self.job else {
             return;
@@ -417,8 +429,9 @@ impl Exchange {
         }
     }
 
-    /// The next datagram to send: where to and its length, written to the front of `buffer`, which has [`MAX_DATAGRAM`] bytes.
-    /// `table` looks ranks up in the job's connection table, once that is here.
+    /// The next datagram to send: where to and its length, written to the front of `buffer`, which
+    /// has [`MAX_DATAGRAM`] bytes. `table` looks ranks up in the job's connection table, once that
+    /// is here.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -458,7 +471,8 @@ impl Exchange {
                 }),
                 PeerLookup::NotThere | PeerLookup::NoTable => None,
             });
-            // A rank that the table does not have is lost after a while, like one that does not answer.
+            // A rank that the table does not have is lost after a while, like one that does not
+            // answer.
             if let Some(route) = route {
                 found = Some((route, length));
                 break;
@@ -468,7 +482,8 @@ impl Exchange {
         found
     }
 
-    /// When something is due without a datagram arriving. `has_table`: the job's connection table is here.
+    /// When something is due without a datagram arriving. `has_table`: the job's connection table
+    /// is here.
     pub fn poll_timeout(&self, has_table: bool) -> Option<Instant> {
         if !self.answers.is_empty() {
             return Some(Instant::ZERO);
@@ -590,7 +605,8 @@ impl Exchange {
 }
 
 impl Ended {
-    /// Takes a datagram of a rank that was late, and adds what there is to say to it. False: it is not of this job.
+    /// Takes a datagram of a rank that was late, and adds what there is to say to it. False: it is
+    /// not of this job.
     fn answer(
         &mut self,
         now: Instant,

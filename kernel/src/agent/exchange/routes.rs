@@ -1,4 +1,5 @@
-//! How ranks are reached: the last answers of the connection table, so that a packet costs no look-up.
+//! How ranks are reached: the last answers of the connection table, so that a packet costs no
+//! look-up.
 //!
 //! Invariant: a route is forgotten with its job.
 
@@ -6,7 +7,8 @@ use core::net::SocketAddrV4;
 
 use netstack::ids::Rank;
 
-/// Routes kept, by the low bits of the rank: those of the few ranks that a node sends to at a time, and their successors.
+/// Routes kept, by the low bits of the rank: those of the few ranks that a node sends to at a time,
+/// and their successors.
 const ROUTES: usize = 256;
 
 /// Where datagrams for a rank go.

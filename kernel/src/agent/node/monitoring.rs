@@ -16,7 +16,8 @@ use crate::monitor::collector::Sources;
 use crate::{arch, time};
 
 impl Node {
-    /// Looks for hardware errors and does what the overlay has due: after everything that a job waits for.
+    /// Looks for hardware errors and does what the overlay has due: after everything that a job
+    /// waits for.
     pub(super) fn monitor(&mut self) {
         let now = time::now();
         arch::machine_check::poll_if_due(now);

@@ -13,11 +13,11 @@ use crate::agent::cast::store::Places;
 use crate::agent::services::PeerLookup;
 use crate::net;
 
-/// Datagrams to peers that one [`Node::send_due`] hands to the card: a ring full. What is left is due at once, after a look at what
-/// has arrived.
+/// Datagrams to peers that one [`Node::send_due`] hands to the card: a ring full. What is left is
+/// due at once, after a look at what has arrived.
 const PEER_SENDS_MAX: usize = 256;
-/// Of these, datagrams of the exchange that go before those of casts in every second turn. Casts may have more to send than the
-/// card takes, and a node that answers nobody is lost to its job.
+/// Of these, datagrams of the exchange that go before those of casts in every second turn. Casts
+/// may have more to send than the card takes, and a node that answers nobody is lost to its job.
 const EXCHANGE_FIRST: usize = 1;
 
 impl Node {
@@ -26,8 +26,8 @@ impl Node {
         self.stack.quiesce();
     }
 
-    /// Hands the card what the exchange and casts have to send, as far as its ring has room. Where that is for one datagram at a
-    /// time they take turns.
+    /// Hands the card what the exchange and casts have to send, as far as its ring has room. Where
+    /// that is for one datagram at a time they take turns.
     pub(super) fn transmit_to_peers(&mut self, now: Instant) {
         self.ring_full = false;
         self.exchange_leads = !self.exchange_leads;

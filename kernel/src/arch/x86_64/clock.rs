@@ -20,7 +20,8 @@ use spin::Once;
 use super::reference::Reference;
 use super::{apic, tsc};
 
-/// Length of a measurement: 3 ms where nothing stalls. A bracket of 1 us at both ends is an error of 0.07 %.
+/// Length of a measurement: 3 ms where nothing stalls. A bracket of 1 us at both ends is an error
+/// of 0.07 %.
 const RUN_MICROS: u64 = 3_000;
 /// Length of a measurement of the APIC timer against a known counter.
 const SHORT_RUN_MICROS: u64 = 500;
@@ -29,8 +30,9 @@ const BRACKETS: u32 = 5;
 /// Runs tried until one is good enough; then the best one counts.
 const RUNS: u32 = 4;
 /// Runs tried until one was not cut off by a stall, during which the 8254 runs out (55 ms): a host
-/// with many virtual CPUs for each of its own stalls each of them as long, many times a second. With
-/// every few such runs the next ones become shorter, down to a quarter, to fit between two stalls.
+/// with many virtual CPUs for each of its own stalls each of them as long, many times a second.
+/// With every few such runs the next ones become shorter, down to a quarter, to fit between two
+/// stalls.
 const RUNS_STALLED: u32 = 400;
 /// Stalled runs after which runs become shorter.
 const STALLED_BEFORE_SHORTER: u32 = 4;

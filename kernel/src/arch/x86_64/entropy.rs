@@ -1,8 +1,9 @@
 //! Random numbers for boot epochs, protocol seeds, AT_RANDOM and getrandom.
 //!
-//! They come of a keyed generator ([`kernel_core::random`]), which is fed here: with RDRAND where the CPU has it, always with the
-//! jitter of the time-stamp counter around port reads, and by [`feed`] with the keys that the node gets from the control node.
-//! Without RDRAND the first numbers of a boot, its epoch among them, are as good as the jitter; those that programs get are
+//! They come of a keyed generator ([`kernel_core::random`]), which is fed here: with RDRAND where
+//! the CPU has it, always with the jitter of the time-stamp counter around port reads, and by
+//! [`feed`] with the keys that the node gets from the control node. Without RDRAND the first
+//! numbers of a boot, its epoch among them, are as good as the jitter; those that programs get are
 //! as good as the node's key, which others can know who read the boot network.
 //!
 //! Invariant: no number is given out before the generator was fed.
@@ -18,8 +19,8 @@ use super::{cpu, tsc};
 const RDRAND_TRIES: u32 = 10;
 /// Numbers of RDRAND of one feeding: a key's bits twice.
 const RDRAND_NUMBERS: usize = 8;
-/// Samples of the counter at the start, and each time that the generator is fed later: one has at least a bit that nobody
-/// knows, also under emulation.
+/// Samples of the counter at the start, and each time that the generator is fed later: one has at
+/// least a bit that nobody knows, also under emulation.
 const FIRST_SAMPLES: usize = 64;
 const LATER_SAMPLES: usize = 8;
 
@@ -42,8 +43,8 @@ pub fn fill(out: &mut [u8]) {
     });
 }
 
-/// Has what comes depend on `secret`, too, at most [`kernel_core::random::FEED_BYTES`], and forgets what was
-/// given out. An empty one will do for the latter.
+/// Has what comes depend on `secret`, too, at most [`kernel_core::random::FEED_BYTES`], and forgets
+/// what was given out. An empty one will do for the latter.
 pub fn feed(secret: &[u8]) {
     with_generator(|generator| {
         generator.feed(secret);

@@ -1,7 +1,8 @@
 //! Files that QEMU was given for a test (`-fw_cfg name=opt/hearth/NAME,file=PATH`).
 //!
-//! Source: QEMU, docs/specs/fw_cfg.rst: a selector register, and a data register that is read byte by byte; numbers in the
-//! directory are big-endian. Neighbours: the runner on the host hands over what a test demands as `files=NAMES`.
+//! Source: QEMU, docs/specs/fw_cfg.rst: a selector register, and a data register that is read byte
+//! by byte; numbers in the directory are big-endian. Neighbours: the runner on the host hands over
+//! what a test demands as `files=NAMES`.
 //!
 //! Invariant: on a machine without that device every file is missing.
 

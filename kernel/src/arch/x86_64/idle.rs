@@ -38,7 +38,8 @@ pub fn wait(deadline: Instant) {
 }
 
 /// Takes interrupts that came after the last sleep ended. To be called by who has just silenced a
-/// device, as [`wait`] does with the timer, so that what it sent last is not left over for the next program.
+/// device, as [`wait`] does with the timer, so that what it sent last is not left over for the next
+/// program.
 pub fn absorb() {
     interrupts::enable();
     // STI holds interrupts off for one more instruction.

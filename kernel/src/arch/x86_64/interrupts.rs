@@ -88,8 +88,8 @@ pub(super) fn acknowledge(vector: u8, place: Place) -> Class {
     class
 }
 
-/// An interrupt that nobody asked for. One of the parked controllers, or spurious at the APIC, wants
-/// no acknowledgement; one that firmware left on its way does, or no other would come.
+/// An interrupt that nobody asked for. One of the parked controllers, or spurious at the APIC,
+/// wants no acknowledgement; one that firmware left on its way does, or no other would come.
 fn pass_stray(vector: u8) {
     if !apic::is_in_service(vector) {
         return;

@@ -1,8 +1,8 @@
 //! Machine-check banks: switched on at the start, read once in a while, and when the processor
 //! stops the kernel for an error that it could not correct.
 //!
-//! Neighbours: `kernel_core::machine_check` says what a bank means; the agent calls [`poll_if_due`];
-//! `trap` calls [`stop`].
+//! Neighbours: `kernel_core::machine_check` says what a bank means; the agent calls
+//! [`poll_if_due`]; `trap` calls [`stop`].
 //!
 //! Invariant: a bank is cleared once it was read, so that every error is reported once.
 

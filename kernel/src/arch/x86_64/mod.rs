@@ -56,12 +56,13 @@ const DEBUG_EXIT_SUCCESS: u32 = 0x10;
 /// QEMU leaves with status 35.
 const DEBUG_EXIT_FAILURE: u32 = 0x11;
 
-/// The reset control register of Intel's chip sets since the PIIX3, which QEMU's machines and servers have: the kind of
-/// reset is written first, then the same with the bit that begins it.
+/// The reset control register of Intel's chip sets since the PIIX3, which QEMU's machines and
+/// servers have: the kind of reset is written first, then the same with the bit that begins it.
 const RESET_CONTROL_PORT: u16 = 0xcf9;
 const RESET_CONTROL_ARM: u8 = 0x02;
 const RESET_CONTROL_FULL: u8 = 0x06;
-/// The command port of the keyboard controller, and the command that pulses the processor's reset line.
+/// The command port of the keyboard controller, and the command that pulses the processor's reset
+/// line.
 const KEYBOARD_PORT: u16 = 0x64;
 const KEYBOARD_PULSE_RESET: u8 = 0xfe;
 
@@ -145,7 +146,8 @@ pub fn halt() -> ! {
     }
 }
 
-/// Whether [`fail`] and [`succeed`] leave QEMU from now on; without QEMU's device they halt in any case.
+/// Whether [`fail`] and [`succeed`] leave QEMU from now on; without QEMU's device they halt in any
+/// case.
 pub fn set_leaves_when_done(leaves: bool) {
     LEAVE_WHEN_DONE.store(leaves, Ordering::Relaxed);
 }
@@ -155,12 +157,13 @@ pub fn leaves_when_done() -> bool {
     LEAVE_WHEN_DONE.load(Ordering::Relaxed)
 }
 
-/// Starts the machine anew, as its reset button does: by the chip set, else by the keyboard controller, else by a fault
-/// that the processor cannot report.
+/// Starts the machine anew, as its reset button does: by the chip set, else by the keyboard
+/// controller, else by a fault that the processor cannot report.
 pub fn reset() -> ! {
     disable_interrupts();
-    // SAFETY: the ports are those of every PC's reset control register and keyboard controller, and whatever becomes of
-    // the machine is meant. Without interrupt gates a breakpoint ends in the processor's own reset.
+    // SAFETY: the ports are those of every PC's reset control register and keyboard controller, and
+    // whatever becomes of the machine is meant. Without interrupt gates a breakpoint ends in the
+    // processor's own reset.
     unsafe {
         Port::new(RESET_CONTROL_PORT).write(RESET_CONTROL_ARM);
         Port::new(RESET_CONTROL_PORT).write(RESET_CONTROL_FULL);

@@ -85,7 +85,8 @@ program! {
 }
 
 program! {
-    /// Divides by zero, then executes UD2, INT3, HLT, and a jump to an address that is not canonical.
+    /// Divides by zero, then executes UD2, INT3, HLT, and a jump to an address that is not
+    /// canonical.
     misbehave,
     "xor ecx, ecx",
     "div rcx",
@@ -244,7 +245,8 @@ program! {
 }
 
 program! {
-    /// The same, and has each call's number overwritten with what it gave; before it exits it writes the table to standard error.
+    /// The same, and has each call's number overwritten with what it gave; before it exits it
+    /// writes the table to standard error.
     call_table_told,
     "mov ebx, {table}", "mov ebp, {calls}",
     "2: mov rax, [rbx]", "mov rdi, [rbx + 8]", "mov rsi, [rbx + 16]", "mov rdx, [rbx + 24]",
@@ -272,9 +274,9 @@ program! {
 }
 
 program! {
-    /// Makes the calls that its data lists until one of number -1, and compares what each answers with
-    /// what the list says. Exits with the place in the list of the first that differs, counted from
-    /// 1, or with 0.
+    /// Makes the calls that its data lists until one of number -1, and compares what each answers
+    /// with what the list says. Exits with the place in the list of the first that differs, counted
+    /// from 1, or with 0.
     check_calls,
     "mov ebx, {table}", "xor ebp, ebp",
     "2: mov rax, [rbx]", "cmp rax, -1", "je 3f", "inc ebp",
@@ -287,8 +289,8 @@ program! {
 }
 
 program! {
-    /// Opens the path in its data, maps as many bytes of it as the data begins with, and adds up one
-    /// byte of each of as many pages as the data says next. Exits with the sum.
+    /// Opens the path in its data, maps as many bytes of it as the data begins with, and adds up
+    /// one byte of each of as many pages as the data says next. Exits with the sum.
     sum_mapped,
     "mov eax, {open}", "mov edi, {data} + 16", "xor esi, esi", "syscall",
     "mov r8, rax", "mov eax, {mmap}", "xor edi, edi", "mov rsi, [{data}]", "mov edx, 1",
@@ -301,7 +303,8 @@ program! {
 }
 
 program! {
-    /// Adds up one byte of each of its [`TOUCHED_PAGES`] pages of data in order; exits with the sum.
+    /// Adds up one byte of each of its [`TOUCHED_PAGES`] pages of data in order; exits with the
+    /// sum.
     touch_data,
     "xor edi, edi", "mov esi, {data}", "mov ecx, {pages}",
     "2: movzx eax, byte ptr [rsi]", "add edi, eax", "add esi, 4096", "dec ecx", "jnz 2b",

@@ -262,9 +262,9 @@ static EXCEPTION_STUBS: [Stub; FIRST_INTERRUPT as usize] = stubs!(
 /// Distance between two stubs of interrupts: two pushes and a jump.
 const INTERRUPT_STUB_BYTES: u64 = 2 + 5 + 5;
 
-/// The stubs of all vectors from [`FIRST_INTERRUPT`] on, one after another, as bytes so that all are
-/// of one length: push 0, push the vector (as 32 bits, since 8 would be extended by their sign),
-/// jump to [`entry`].
+/// The stubs of all vectors from [`FIRST_INTERRUPT`] on, one after another, as bytes so that all
+/// are of one length: push 0, push the vector (as 32 bits, since 8 would be extended by their
+/// sign), jump to [`entry`].
 #[unsafe(naked)]
 extern "C" fn interrupt_stubs() {
     naked_asm!(

@@ -2,8 +2,8 @@
 //!
 //! Key types: [`MsixTransport`], [`Doorbell`]. The first gives one queue an MSI-X vector and every
 //! other queue none, notifies a queue with one register write instead of three accesses, and waits
-//! for a reset to finish. Register layout: Virtual I/O Device (VIRTIO) specification 1.2, section 4.1.4.
-//! Neighbours: `drivers::msi`, `net`.
+//! for a reset to finish. Register layout: Virtual I/O Device (VIRTIO) specification 1.2, section
+//! 4.1.4. Neighbours: `drivers::msi`, `net`.
 //!
 //! Invariant: no event of the device but a filled receive buffer has an interrupt vector.
 

@@ -1,13 +1,14 @@
 //! hearth_self, hearth_post, hearth_wait, hearth_cancel: data between the ranks of the job.
 //!
-//! An operation's pages are brought in when it is posted, as if the program had touched them; from then on the engine copies
-//! straight from and to them while the program computes or waits. However long the buffers and lists are, they are gone through in
-//! pieces, between which the node does its own work and looks whether the program must end.
+//! An operation's pages are brought in when it is posted, as if the program had touched them; from
+//! then on the engine copies straight from and to them while the program computes or waits. However
+//! long the buffers and lists are, they are gone through in pieces, between which the node does its
+//! own work and looks whether the program must end.
 //!
 //! Neighbours: `agent::exchange` has the operations, `hearth_abi::exchange` the structures.
 //!
-//! Invariant: nothing is taken from the list of finished operations before its status has reached the program; no operation takes
-//! the heap's last [`crate::mm::HEAP_RESERVE_BYTES`].
+//! Invariant: nothing is taken from the list of finished operations before its status has reached
+//! the program; no operation takes the heap's last [`crate::mm::HEAP_RESERVE_BYTES`].
 
 use alloc::vec::Vec;
 
@@ -318,7 +319,8 @@ impl Process {
                 self.flush(services)?;
             }
             looked = true;
-            // Who waits for all waits for ever when one is stuck, who waits for any when all are: only the program could help.
+            // Who waits for all waits for ever when one is stuck, who waits for any when all are:
+            // only the program could help.
             let is_stuck = !stuck.is_empty() && (!any || stuck.len() == pending);
             stuck_at = stuck_at.filter(|_| is_stuck).or(is_stuck.then(time::now));
             if stuck_at.is_some_and(|at| time::now() >= at + STUCK_FOR) {
@@ -347,7 +349,8 @@ impl Process {
         Ok(finished)
     }
 
-    /// Writes the status of the request at place `of.0` of the list to place `of.1` of the statuses, and zero into the list.
+    /// Writes the status of the request at place `of.0` of the list to place `of.1` of the
+    /// statuses, and zero into the list.
     fn tell(
         &mut self,
         services: &mut dyn NodeServices,

@@ -56,8 +56,8 @@ impl Process {
         let path = self.read_path(services, path)?;
         let from = self.base(directory, &path)?;
         let place = self.files.names.open(from, &path, flags);
-        // Answered as by a file system that is mounted read only, and told as what is missing. A file that
-        // is not there and is not to be made is the program's own affair.
+        // Answered as by a file system that is mounted read only, and told as what is missing. A
+        // file that is not there and is not to be made is the program's own affair.
         let is_missing = match place {
             Err(Errno::EROFS) => flags & (open::ACCESS_MODE | open::CREATE) != 0,
             Err(Errno::ENOENT) => flags & open::CREATE != 0,

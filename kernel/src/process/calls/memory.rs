@@ -1,8 +1,9 @@
 //! brk, mmap, munmap, mprotect, madvise.
 //!
-//! The calls that change a range do so in steps of a table's pages, and look at the network in between when it is time
-//! ([`Attended`]): however much memory a program has, it cannot keep its node from its duties. They touch each page that is in
-//! memory and each table once, however long the range, and are not cut short when the program is to end.
+//! The calls that change a range do so in steps of a table's pages, and look at the network in
+//! between when it is time ([`Attended`]): however much memory a program has, it cannot keep its
+//! node from its duties. They touch each page that is in memory and each table once, however long
+//! the range, and are not cut short when the program is to end.
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::map;

@@ -13,8 +13,8 @@ use crate::process::ending::Stop;
 use crate::time;
 
 impl Process {
-    /// Answers at once. A table that is on its way is EAGAIN; the node looks at its network before it
-    /// says so, so that a program may ask in a loop.
+    /// Answers at once. A table that is on its way is EAGAIN; the node looks at its network before
+    /// it says so, so that a program may ask in a loop.
     pub(super) fn hearth_peer(
         &mut self,
         services: &mut dyn NodeServices,

@@ -1,5 +1,6 @@
-/* cg: conjugate gradients for the five-point Laplacian on a square grid. The rows of the grid are shared out among the ranks; each product with
- * the matrix needs the neighbours' edge rows, and each dot product an all-reduce.
+/* cg: conjugate gradients for the five-point Laplacian on a square grid. The rows of the grid are
+ * shared out among the ranks; each product with the matrix needs the neighbours' edge rows, and
+ * each dot product an all-reduce.
  *
  * The solution is compared with that of a serial run, and put into the equations. */
 #include <hearth.h>
@@ -141,7 +142,8 @@ int main(int argc, char **argv)
         off = fmax(off, fabs(all[at] - serial[at]));
         largest = fmax(largest, fabs(serial[at]));
     }
-    /* Sums are taken in another order: the last bits differ, and a step more or less may be needed. */
+    /* Sums are taken in another order: the last bits differ, and a step more or less may be needed.
+     */
     if (!(worst < 1e-6 && off < 1e-7 * largest && abs(steps - serial_steps) <= 2)) {
         printf("cg: residual %g, off by %g of %g, %d steps, serial %d\n", worst, off, largest, steps, serial_steps);
         return 1;

@@ -1,7 +1,7 @@
 /* count: every rank computes for some seconds and tells whoever watches how far it is.
  *
- * Counter 0 is the number of steps done so far, counter 1 the rank plus 100. The page shows both by their names, and so does
- * /metrics. Or watch their sum from another terminal:
+ * Counter 0 is the number of steps done so far, counter 1 the rank plus 100. The page shows both by
+ * their names, and so does /metrics. Or watch their sum from another terminal:
  *
  *     hearth overlay open --metrics hearth_program_counter_0 --filter sum --job JOB
  *     hearth overlay */

@@ -1,7 +1,8 @@
 /* ring: every rank sends to the next one and receives from the one before.
  *
- * First a token goes once around, and each rank adds its number; then all ranks shift blocks of any length at the same time, until each
- * has its own back. What arrives is compared with what a serial run would have made of it. */
+ * First a token goes once around, and each rank adds its number; then all ranks shift blocks of any
+ * length at the same time, until each has its own back. What arrives is compared with what a serial
+ * run would have made of it. */
 #include <hearth.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -55,12 +55,12 @@ fn in_a_row(counts: &[usize], length: usize, size: u32) -> Result<Vec<Range<usiz
 }
 
 impl World {
-    /// Each rank sends the i-th of `size` equal blocks of `send` to rank i, which gets it as the block of `receive` that
-    /// belongs to the sender: the transposition of a matrix of blocks.
+    /// Each rank sends the i-th of `size` equal blocks of `send` to rank i, which gets it as the
+    /// block of `receive` that belongs to the sender: the transposition of a matrix of blocks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless both slices have the same length, a multiple of the number of ranks; [`Error::Mismatch`]
-    /// when another rank's blocks have another length; [`Error::Lost`].
+    /// [`Error::Invalid`] unless both slices have the same length, a multiple of the number of
+    /// ranks; [`Error::Mismatch`] when another rank's blocks have another length; [`Error::Lost`].
     pub fn all_to_all<T: Data>(self, send: &[T], receive: &mut [T]) -> Result<()> {
         let size = self.size() as usize;
         if send.len() != receive.len() || !send.len().is_multiple_of(size) {
@@ -80,12 +80,13 @@ impl World {
         unsafe { carry_out(self, &operation).map(drop) }
     }
 
-    /// As [`World::all_to_all`] with blocks of any length: `send_counts[i]` values for rank i, `receive_counts[i]` values from
-    /// rank i, one block behind the other.
+    /// As [`World::all_to_all`] with blocks of any length: `send_counts[i]` values for rank i,
+    /// `receive_counts[i]` values from rank i, one block behind the other.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless there is a count for each rank and the blocks fit the slices; [`Error::Mismatch`] when a
-    /// rank sends another number of values than is expected of it; [`Error::Lost`].
+    /// [`Error::Invalid`] unless there is a count for each rank and the blocks fit the slices;
+    /// [`Error::Mismatch`] when a rank sends another number of values than is expected of it;
+    /// [`Error::Lost`].
     pub fn all_to_all_v<T: Data>(
         self,
         send: &[T],
@@ -103,12 +104,12 @@ impl World {
         unsafe { self.move_blocks(send, &to, receive, &from) }
     }
 
-    /// Collects blocks of the same length, in the order of the ranks, in `receive` of rank `root`; the others need no room and
-    /// may give an empty slice.
+    /// Collects blocks of the same length, in the order of the ranks, in `receive` of rank `root`;
+    /// the others need no room and may give an empty slice.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless `receive` of the root has room for all, or there is no such rank; [`Error::Mismatch`];
-    /// [`Error::Lost`].
+    /// [`Error::Invalid`] unless `receive` of the root has room for all, or there is no such rank;
+    /// [`Error::Mismatch`]; [`Error::Lost`].
     pub fn gather<T: Data>(self, root: u32, send: &[T], receive: &mut [T]) -> Result<()> {
         let (me, size, length) = (self.rank(), self.size(), send.len());
         let needed = match me == root {
@@ -131,11 +132,12 @@ impl World {
         unsafe { self.move_blocks(send, &to, receive, &from) }
     }
 
-    /// Shares out equal blocks of `send` of rank `root`, in the order of the ranks; the others' `send` may be empty.
+    /// Shares out equal blocks of `send` of rank `root`, in the order of the ranks; the others'
+    /// `send` may be empty.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless `send` of the root has a block as long as `receive` for each rank, or there is no such
-    /// rank; [`Error::Mismatch`]; [`Error::Lost`].
+    /// [`Error::Invalid`] unless `send` of the root has a block as long as `receive` for each rank,
+    /// or there is no such rank; [`Error::Mismatch`]; [`Error::Lost`].
     pub fn scatter<T: Data>(self, root: u32, send: &[T], receive: &mut [T]) -> Result<()> {
         let (me, size, length) = (self.rank(), self.size(), receive.len());
         let needed = match me == root {
@@ -187,12 +189,13 @@ impl World {
         let to = Blocks::new::<T>(size, |rank| other(rank, super::share(count, me, size)));
         let from = Blocks::new::<T>(size, |rank| other(rank, super::share(count, rank, size)));
         let data: *mut u8 = data.as_mut_ptr().cast();
-        // SAFETY: shares lie inside the slice; the one that is sent is none of those that are received.
+        // SAFETY: shares lie inside the slice; the one that is sent is none of those that are
+        // received.
         unsafe { self.move_parts(data, to, data, from) }
     }
 
-    /// An exchange that is part of an operation. It counts even where it cannot be posted, and the others, who wait for this rank,
-    /// hear why.
+    /// An exchange that is part of an operation. It counts even where it cannot be posted, and the
+    /// others, who wait for this rank, hear why.
     ///
     /// # Safety
     /// That of [`World::move_blocks`].
@@ -206,8 +209,8 @@ impl World {
         let lists = to.and_then(|to| Ok((to, from?)));
         let posted = lists.as_ref().map_err(|error| *error);
         let posted = posted.and_then(|(to, from)| {
-            // SAFETY: the lists have an entry for each rank; the rest is the caller's promise, and the request is finished or cancelled
-            // below.
+            // SAFETY: the lists have an entry for each rank; the rest is the caller's promise, and
+            // the request is finished or cancelled below.
             unsafe { call::post(&operation(send, to, receive, from)) }
         });
         let request = match posted {
@@ -224,7 +227,8 @@ impl World {
         }
     }
 
-    /// Takes no part in the next so many exchanges, which count all the same: ranks that need this one in them hear why.
+    /// Takes no part in the next so many exchanges, which count all the same: ranks that need this
+    /// one in them hear why.
     pub(super) fn sit_out(self, exchanges: u32, why: Error) {
         let (why, rank) = why.reason(self.rank());
         let absence = Operation {
@@ -236,8 +240,8 @@ impl World {
             ..Operation::default()
         };
         for _ in 0..exchanges {
-            // It needs no room, and is refused only where the job's ranks cannot reach each other at all.
-            // SAFETY: no memory is involved.
+            // It needs no room, and is refused only where the job's ranks cannot reach each other
+            // at all. SAFETY: no memory is involved.
             let _ = unsafe { call::post(&absence) };
         }
     }
@@ -245,8 +249,8 @@ impl World {
     /// The kernel's exchange of blocks.
     ///
     /// # Safety
-    /// Blocks for ranks must be readable from `send` on, blocks from ranks writable from `receive` on and not overlap
-    /// anything else that is used meanwhile.
+    /// Blocks for ranks must be readable from `send` on, blocks from ranks writable from `receive`
+    /// on and not overlap anything else that is used meanwhile.
     unsafe fn move_blocks(
         self,
         send: *const u8,

@@ -1,8 +1,8 @@
 //! One rank's data to all.
 //!
-//! Small data goes along a binomial tree, ceil(log2 p) steps. Of large data its length goes that way; then the root deals a
-//! share to each rank, and all ranks exchange their shares (van de Geijn's scatter and all-gather), both by the grouped
-//! exchange.
+//! Small data goes along a binomial tree, ceil(log2 p) steps. Of large data its length goes that
+//! way; then the root deals a share to each rank, and all ranks exchange their shares (van de
+//! Geijn's scatter and all-gather), both by the grouped exchange.
 
 use super::all_to_all::Blocks;
 use super::letters::{Heard, Kind, Letters, bytes_of, bytes_of_mut};
@@ -55,8 +55,9 @@ impl World {
     /// Every rank's `data`, of the same length, becomes that of rank `root`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`] when lengths differ: of data below 32 KiB in ranks whose
-    /// length is not the root's and those that hear of it from them, of more in all; [`Error::Lost`].
+    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`] when lengths differ: of
+    /// data below 32 KiB in ranks whose length is not the root's and those that hear of it from
+    /// them, of more in all; [`Error::Lost`].
     pub fn broadcast<T: Data>(self, root: u32, data: &mut [T]) -> Result<()> {
         if root >= self.size() {
             return Err(Error::Invalid);

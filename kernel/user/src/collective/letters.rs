@@ -1,9 +1,11 @@
-//! The messages of a collective operation that goes from rank to rank, along a tree or between pairs.
+//! The messages of a collective operation that goes from rank to rank, along a tree or between
+//! pairs.
 //!
-//! A letter has its sender's values; of values that are many it has their bytes as a number, and they themselves go by
-//! all-to-all exchanges afterwards. Its tag says which of the two it is, of what operation, and the operation's number.
-//! A rank that cannot go on sends no values to those who would hear of it later but the reason, at once: so all that
-//! wait hear, and of the rank at fault instead of one that gave up because of it.
+//! A letter has its sender's values; of values that are many it has their bytes as a number, and
+//! they themselves go by all-to-all exchanges afterwards. Its tag says which of the two it is, of
+//! what operation, and the operation's number. A rank that cannot go on sends no values to those
+//! who would hear of it later but the reason, at once: so all that wait hear, and of the rank at
+//! fault instead of one that gave up because of it.
 //!
 //! | bits of a tag | |
 //! |---|---|
@@ -16,8 +18,9 @@
 //!
 //! Neighbours: `broadcast` and `reduce` say who sends to whom; `call` counts the operations.
 //!
-//! Invariant: a letter of an earlier operation, which some rank gave up, is never taken for one of this operation, unless 2^26
-//! were in between; whoever gives up waits for nobody longer than [`TELL_WITHIN`].
+//! Invariant: a letter of an earlier operation, which some rank gave up, is never taken for one of
+//! this operation, unless 2^26 were in between; whoever gives up waits for nobody longer than
+//! [`TELL_WITHIN`].
 
 use alloc::vec::Vec;
 
@@ -29,10 +32,12 @@ use crate::call::{self, Patience};
 use crate::scope;
 use crate::{Data, Error, Result, World};
 
-/// How long the reason may take to leave where the node has no room for a copy of it, in microseconds. After that it is left where it
-/// is for the rank to find, up to a number of them ([`STAYING_MAX`]).
+/// How long the reason may take to leave where the node has no room for a copy of it, in
+/// microseconds. After that it is left where it is for the rank to find, up to a number of them
+/// ([`STAYING_MAX`]).
 const TELL_WITHIN: u64 = 1_000_000;
-/// Most reasons that stay where they are until the program ends, of the 256 requests that may be outstanding.
+/// Most reasons that stay where they are until the program ends, of the 256 requests that may be
+/// outstanding.
 const STAYING_MAX: u32 = 16;
 
 const REASON: u32 = 1 << 31;
@@ -81,7 +86,8 @@ pub(super) fn bytes_of_mut<T: Data>(values: &mut [T]) -> &mut [u8] {
 }
 
 impl Letters {
-    /// Those of the next operation, which counts once a letter has left or come: what failed before can be tried again.
+    /// Those of the next operation, which counts once a letter has left or come: what failed before
+    /// can be tried again.
     pub(super) fn new(world: World, kind: Kind) -> Self {
         Self {
             world,
@@ -102,8 +108,8 @@ impl Letters {
         length | (self.kind as u32) << KIND_AT | self.number
     }
 
-    /// Sends values, or their length in 8 bytes, to some ranks; that one of them is lost does not keep it from the others. To those to whom
-    /// it cannot be sent goes the reason.
+    /// Sends values, or their length in 8 bytes, to some ranks; that one of them is lost does not
+    /// keep it from the others. To those to whom it cannot be sent goes the reason.
     pub(super) fn send(&mut self, to: &[u32], is_length: bool, bytes: &[u8]) -> Result<()> {
         let (world, tag) = (self.world, self.tag(is_length));
         let mut sent = 0;
@@ -197,8 +203,9 @@ impl Letters {
         }
     }
 
-    /// Waits for the letter of a rank and sends it that of this one meanwhile; both must have the same length and be of the
-    /// same sort. When that rank's does not come, or does not fit, it may not get this one's.
+    /// Waits for the letter of a rank and sends it that of this one meanwhile; both must have the
+    /// same length and be of the same sort. When that rank's does not come, or does not fit, it may
+    /// not get this one's.
     pub(super) fn swap(
         &mut self,
         other: u32,
@@ -215,7 +222,8 @@ impl Letters {
             let Err(sent) = scope.test(sent)? else {
                 return Ok(true);
             };
-            // That rank may give up before it takes this one's. No other letter has this tag, so none is lost with the receive.
+            // That rank may give up before it takes this one's. No other letter has this tag, so
+            // none is lost with the receive.
             let reason = scope.receive(other, self.tag(false) | REASON, &mut body)?;
             let mut both = Vec::new();
             both.try_reserve_exact(2).map_err(|_| Error::NoMemory)?;
@@ -245,7 +253,8 @@ impl Letters {
         }
     }
 
-    /// This rank cannot go on: those who wait for letters of it get the reason instead. Gives the reason back.
+    /// This rank cannot go on: those who wait for letters of it get the reason instead. Gives the
+    /// reason back.
     pub(super) fn give_up(&mut self, why: Error, to: impl Iterator<Item = u32>) -> Error {
         if !self.begun {
             return why;
@@ -295,8 +304,9 @@ impl Letters {
         why
     }
 
-    /// The operation has failed before the two exchanges of its data: they count all the same, in all ranks that have begun it, and others
-    /// that are in them hear why. Where lengths differ no rank comes to them.
+    /// The operation has failed before the two exchanges of its data: they count all the same, in
+    /// all ranks that have begun it, and others that are in them hear why. Where lengths differ no
+    /// rank comes to them.
     pub(super) fn sit_out(&self, why: Error) {
         if self.begun && !matches!(why, Error::Mismatch(_)) {
             self.world.sit_out(2, why);

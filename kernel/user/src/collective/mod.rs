@@ -7,13 +7,14 @@
 //! | `reduce` | values of all ranks combined into one |
 //! | `letters` | the messages of those two |
 //!
-//! All ranks call the same functions in the same order. Small data goes along trees or between pairs, because the number of steps
-//! counts; large data goes by two all-to-all exchanges of the p-th part each, which costs each link twice the data
-//! whatever the number of ranks. Which of the two it is each rank decides by its own length: so the lengths go along the same
-//! tree first where data is large, and ranks that differ find out instead of waiting for each other.
+//! All ranks call the same functions in the same order. Small data goes along trees or between
+//! pairs, because the number of steps counts; large data goes by two all-to-all exchanges of the
+//! p-th part each, which costs each link twice the data whatever the number of ranks. Which of the
+//! two it is each rank decides by its own length: so the lengths go along the same tree first where
+//! data is large, and ranks that differ find out instead of waiting for each other.
 //!
-//! Invariant: operations of these functions have a context of their own, so that no message of the program's is
-//! taken for one of theirs.
+//! Invariant: operations of these functions have a context of their own, so that no message of the
+//! program's is taken for one of theirs.
 
 mod all_to_all;
 mod broadcast;

@@ -1,12 +1,13 @@
 //! Values of all ranks combined into one.
 //!
-//! Few values go by recursive doubling, ceil(log2 p) steps, whether one rank wants the result or all: so every rank hears of a
-//! rank that is lost or has another number of values. Of many values their number goes that way; then each rank combines a share: an
-//! all-to-all exchange brings it the others' values of it, and the results are gathered (Rabenseifner's reduce-scatter and
+//! Few values go by recursive doubling, ceil(log2 p) steps, whether one rank wants the result or
+//! all: so every rank hears of a rank that is lost or has another number of values. Of many values
+//! their number goes that way; then each rank combines a share: an all-to-all exchange brings it
+//! the others' values of it, and the results are gathered (Rabenseifner's reduce-scatter and
 //! gather, with the grouped exchange in place of halving).
 //!
-//! Invariant: which values are combined in which order depends on the number of ranks and of values only, and all ranks of
-//! an all-reduce get the same bits.
+//! Invariant: which values are combined in which order depends on the number of ranks and of values
+//! only, and all ranks of an all-reduce get the same bits.
 
 use alloc::vec::Vec;
 
@@ -26,11 +27,12 @@ fn copy<T: Number>(values: &[T]) -> Result<Vec<T>> {
 }
 
 impl World {
-    /// Combines the values of all ranks, place by place, into `values` of rank `root`; the others' are unchanged.
+    /// Combines the values of all ranks, place by place, into `values` of rank `root`; the others'
+    /// are unchanged.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`], in all ranks, when lengths differ; [`Error::Lost`],
-    /// [`Error::NoMemory`].
+    /// [`Error::Invalid`] when there is no such rank; [`Error::Mismatch`], in all ranks, when
+    /// lengths differ; [`Error::Lost`], [`Error::NoMemory`].
     pub fn reduce<T: Number>(self, how: Combine, root: u32, values: &mut [T]) -> Result<()> {
         if root >= self.size() {
             return Err(Error::Invalid);
@@ -72,7 +74,8 @@ impl World {
     /// Combines the values of all ranks, place by place, into `values` of every rank.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], in all ranks, when lengths differ; [`Error::Lost`], [`Error::NoMemory`].
+    /// [`Error::Mismatch`], in all ranks, when lengths differ; [`Error::Lost`],
+    /// [`Error::NoMemory`].
     pub fn all_reduce<T: Number>(self, how: Combine, values: &mut [T]) -> Result<()> {
         if self.size() == 1 {
             return Ok(());
@@ -122,12 +125,14 @@ impl World {
         )
     }
 
-    /// Recursive doubling among the largest power of two of the ranks; each rank beyond gives its values to one of
-    /// them first and gets the result at the end. `merge` takes the values of a rank into this one's.
+    /// Recursive doubling among the largest power of two of the ranks; each rank beyond gives its
+    /// values to one of them first and gets the result at the end. `merge` takes the values of a
+    /// rank into this one's.
     ///
-    /// Where one rank has another length every rank fails: each pair compares, and a rank that has failed says so to those
-    /// of its later steps. Where one is lost every rank fails that needs what it has not given yet. Of a length two exchanges follow, which
-    /// a rank that has failed sits out.
+    /// Where one rank has another length every rank fails: each pair compares, and a rank that has
+    /// failed says so to those of its later steps. Where one is lost every rank fails that needs
+    /// what it has not given yet. Of a length two exchanges follow, which a rank that has failed
+    /// sits out.
     fn double<T: Data>(
         self,
         is_length: bool,

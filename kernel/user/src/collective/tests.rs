@@ -1,4 +1,5 @@
-//! Collective operations of which a part fails: whoever has begun hears why, and the next operation is as good as any.
+//! Collective operations of which a part fails: whoever has begun hears why, and the next operation
+//! is as good as any.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! What must hold of a run: before it, and when everything has come to rest.
 //!
-//! What must hold at every moment is checked where it happens: by [`super::shelf`] (no block twice, no wrong
-//! byte) and [`super::operator`] (nobody says that it is done and is not).
+//! What must hold at every moment is checked where it happens: by [`super::shelf`] (no block twice,
+//! no wrong byte) and [`super::operator`] (nobody says that it is done and is not).
 //!
-//! Invariant: a run that passes has every living node with exactly what was cast, or nothing of a cast
-//! that was cancelled.
+//! Invariant: a run that passes has every living node with exactly what was cast, or nothing of a
+//! cast that was cancelled.
 
 use super::ranks;
 use super::setup::{Fault, Payload, Setup};
@@ -88,8 +88,8 @@ pub fn missing(world: &World) -> String {
     texts.join("; ")
 }
 
-/// Looks ranks up at every living node that has a connection table; gives how many were. None where only its length
-/// travelled.
+/// Looks ranks up at every living node that has a connection table; gives how many were. None where
+/// only its length travelled.
 ///
 /// # Errors
 /// Which node finds what is not so.

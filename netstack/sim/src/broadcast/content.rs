@@ -1,4 +1,5 @@
-//! The objects of a run: random bytes or a connection table with their hashes, or only what is known of an object.
+//! The objects of a run: random bytes or a connection table with their hashes, or only what is
+//! known of an object.
 //!
 //! Neighbour: [`super::shelf`] keeps them.
 //!
@@ -41,7 +42,8 @@ pub fn make_all(setup: &Setup) -> Result<Vec<Content>, String> {
     setup.casts.iter().map(make).collect()
 }
 
-/// An object nobody has the bytes of: the values of its blocks are drawn, the rest follows from them.
+/// An object nobody has the bytes of: the values of its blocks are drawn, the rest follows from
+/// them.
 fn imagine(bytes: u64, block_log2: u8, rng: &mut Rng) -> Result<Content, String> {
     struct Drawn<'a>(&'a mut Rng);
     impl Hasher for Drawn<'_> {

@@ -1,18 +1,20 @@
-//! The network of a cast: a full-duplex link and a switch port per node, and a fat tree between them.
+//! The network of a cast: a full-duplex link and a switch port per node, and a fat tree between
+//! them.
 //!
 //! What a node sends passes its network card's queue (which gives back-pressure), its uplink, the
-//! trunks of the tree where these are narrower than full bisection, and the queue of the port that it
-//! leaves the last switch by. Each of these is finite: what finds no room is dropped from the tail.
-//! Latency grows with the links between the two nodes. Several datagrams that follow one another at
-//! link rate - the fragments of a block - are carried as one [`Train`]; loss and room in queues are
-//! decided for every datagram of it.
+//! trunks of the tree where these are narrower than full bisection, and the queue of the port that
+//! it leaves the last switch by. Each of these is finite: what finds no room is dropped from the
+//! tail. Latency grows with the links between the two nodes. Several datagrams that follow one
+//! another at link rate - the fragments of a block - are carried as one [`Train`]; loss and room in
+//! queues are decided for every datagram of it.
 //!
 //! Every datagram is charged what it takes on the wire: [`frame_bytes`].
 //!
 //! Approximations: a train that meets another at a port is served after it, where real ports would
 //! interleave their frames; the work and the queue are the same. Loss happens on the sender's link.
 //!
-//! Neighbours: [`super::world`] sends and receives; `hearth_alloc::topology::Topology` says how far apart nodes are.
+//! Neighbours: [`super::world`] sends and receives; `hearth_alloc::topology::Topology` says how far
+//! apart nodes are.
 //!
 //! Invariant: a link never carries more than its rate, and a queue never holds more than its bytes.
 
@@ -41,13 +43,13 @@ pub const fn frame_bytes(datagram: u32) -> u32 {
 pub struct Wiring {
     /// Bits a second of every link, each way.
     pub rate: u64,
-    /// One-way delay between the nodes that are furthest apart, in nanoseconds; nearer ones have a share of it
-    /// by the number of links between them.
+    /// One-way delay between the nodes that are furthest apart, in nanoseconds; nearer ones have a
+    /// share of it by the number of links between them.
     pub latency_ns: u64,
     /// Widths of the fat tree from the leaves up; the control node hangs at the root.
     pub tree: Vec<u32>,
-    /// How much narrower than full bisection the trunks above a switch of each level are, from the leaf
-    /// switches up: 1 or nothing is full bisection, 2 half of it.
+    /// How much narrower than full bisection the trunks above a switch of each level are, from the
+    /// leaf switches up: 1 or nothing is full bisection, 2 half of it.
     pub taper: Vec<u32>,
     /// Bytes that a port's queue holds.
     pub queue_bytes: u64,
@@ -79,7 +81,8 @@ pub struct Train {
     pub wire: u32,
     /// Nanoseconds that the sender's link takes for them.
     pub sent_in: u32,
-    /// Places on its way through the tree that it has passed: a trunk up and one down at each level.
+    /// Places on its way through the tree that it has passed: a trunk up and one down at each
+    /// level.
     pub passed: u8,
 }
 
@@ -213,8 +216,9 @@ impl Fabric {
         self.until_loss = self.draw_loss();
     }
 
-    /// Links are limited behind the cards, as those of emulated machines by tc: a card takes everything at once, and what finds
-    /// the queue in front of the node's link full is lost without the node knowing it.
+    /// Links are limited behind the cards, as those of emulated machines by tc: a card takes
+    /// everything at once, and what finds the queue in front of the node's link full is lost
+    /// without the node knowing it.
     pub fn set_limiters(&mut self, on: bool) {
         self.limiters = on;
     }
@@ -244,8 +248,9 @@ impl Fabric {
         self.card_free[node as usize].saturating_sub(behind)
     }
 
-    /// Takes a train into a node's card. Gives the train as it left it, less what was lost, and when it gets
-    /// to the port of its destination if nothing else is on the way; twice when it is duplicated.
+    /// Takes a train into a node's card. Gives the train as it left it, less what was lost, and
+    /// when it gets to the port of its destination if nothing else is on the way; twice when it is
+    /// duplicated.
     pub fn send(
         &mut self,
         now: u64,
@@ -288,8 +293,8 @@ impl Fabric {
         (train, Some(first), again)
     }
 
-    /// Takes a train whose last bit is at the first switch now, or has left the trunk it was in, through trunks and port of `to`.
-    /// What finds no room is taken off its end.
+    /// Takes a train whose last bit is at the first switch now, or has left the trunk it was in,
+    /// through trunks and port of `to`. What finds no room is taken off its end.
     pub fn arrive(&mut self, now: u64, from: u32, to: u32, train: &mut Train) -> Arrival {
         let passes_at = self.pass_trunks(now, from, to, train);
         if train.datagrams == 0 {
@@ -329,8 +334,8 @@ impl Fabric {
         u64::from(hops + 1) * self.link_ns
     }
 
-    /// Takes a train through the trunks that it can pass now. When it is through, or through the one where it has to wait: who
-    /// comes to the next place before that goes there before it.
+    /// Takes a train through the trunks that it can pass now. When it is through, or through the
+    /// one where it has to wait: who comes to the next place before that goes there before it.
     fn pass_trunks(&mut self, now: u64, from: u32, to: u32, train: &mut Train) -> u64 {
         let control = (self.card_free.len() - 1) as u32;
         let ps_per_byte = 8_000_000_000_000_u64.div_ceil(self.wiring.rate);
@@ -393,7 +398,8 @@ impl Fabric {
         }
     }
 
-    /// How many datagrams get through before one is lost, each with the same chance: a geometric draw.
+    /// How many datagrams get through before one is lost, each with the same chance: a geometric
+    /// draw.
     fn draw_loss(&mut self) -> u64 {
         match self.noise.loss_ppm {
             0 => u64::MAX,

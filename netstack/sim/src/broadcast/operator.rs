@@ -1,10 +1,11 @@
-//! The user of the simulated control node: begins casts, hears how they go, and does what a control service
-//! does when nodes come late, fail or are lost, or when it was restarted itself.
+//! The user of the simulated control node: begins casts, hears how they go, and does what a control
+//! service does when nodes come late, fail or are lost, or when it was restarted itself.
 //!
-//! Key types: [`Operator`], [`CastRun`]. Neighbours: [`super::world`] calls it with the events of all engines.
+//! Key types: [`Operator`], [`CastRun`]. Neighbours: [`super::world`] calls it with the events of
+//! all engines.
 //!
-//! Invariant: a cast is over only when the source said so and every living member has the object, or
-//! when it was cancelled.
+//! Invariant: a cast is over only when the source said so and every living member has the object,
+//! or when it was cancelled.
 
 use std::sync::Arc;
 
@@ -205,7 +206,8 @@ impl World {
                         return Err(format!("{cast:?} is unknown, says {node}"));
                     };
                     let station = &self.stations[node.0 as usize];
-                    // What a boot had that is over is believed until the operator says that there is another.
+                    // What a boot had that is over is believed until the operator says that there
+                    // is another.
                     let is_known =
                         self.operator.runs[plan].known_boots[node.0 as usize] == station.boots;
                     if station.engine.is_some() && is_known && !station.shelf.is_whole(plan) {
@@ -262,8 +264,8 @@ impl World {
         self.stations[node as usize].engine.is_some() && self.fabric.part(node) == 0
     }
 
-    /// Whether nothing ever befell a node, and no part of the network was cut off (whoever is cut off takes
-    /// others for dead), so that giving it up is a fault of the engine.
+    /// Whether nothing ever befell a node, and no part of the network was cut off (whoever is cut
+    /// off takes others for dead), so that giving it up is a fault of the engine.
     fn is_untroubled(&self, node: u32) -> bool {
         let faults = &self.setup.faults;
         self.stations[node as usize].boots == 1

@@ -23,7 +23,8 @@ use super::world::World;
 use super::{check, ranks};
 use crate::attacker::Attack;
 
-/// Nodes that die do so at this share of the limit at the earliest, where a first-layer node does exactly then.
+/// Nodes that die do so at this share of the limit at the earliest, where a first-layer node does
+/// exactly then.
 const FIRST_LAYER_DIES: f64 = 0.4;
 
 /// Casts one object to all nodes of a simulated network and tells how long that takes.
@@ -41,8 +42,8 @@ pub struct Options {
     /// Length of what is cast
     #[arg(long, default_value = "50MB", value_parser = size)]
     bytes: u64,
-    /// Cast the connection table of a job with this many ranks instead; with --real its bytes travel, and every node
-    /// looks ranks up in what it got
+    /// Cast the connection table of a job with this many ranks instead; with --real its bytes
+    /// travel, and every node looks ranks up in what it got
     #[arg(long, value_name = "ENTRIES")]
     table: Option<u32>,
     /// Bits a second of every link, each way
@@ -51,7 +52,8 @@ pub struct Options {
     /// One-way delay across the whole tree; nearer nodes have a share of it
     #[arg(long, default_value = "5us", value_parser = time)]
     latency: u64,
-    /// How it spreads: auto, grid, mesh, double-tree, tree, direct, published-chunk-first, published-node-first
+    /// How it spreads: auto, grid, mesh, double-tree, tree, direct, published-chunk-first,
+    /// published-node-first
     #[arg(long, default_value = "auto")]
     scheme: String,
     /// Nodes of the first layer, with grid, tree and published; 0: as many as fit
@@ -139,8 +141,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Runs what was asked for and prints the figures. `arguments` are those of the command line, for the command that
-    /// runs a failing seed again. The status is 0 when all runs passed, 1 when one did not, 2 when the options make no sense.
+    /// Runs what was asked for and prints the figures. `arguments` are those of the command line,
+    /// for the command that runs a failing seed again. The status is 0 when all runs passed, 1 when
+    /// one did not, 2 when the options make no sense.
     pub fn run(&self, arguments: &[String]) -> ExitCode {
         let sense = match self.swarm {
             Some(_) => Ok(()),
@@ -350,7 +353,8 @@ fn replay(arguments: &[String], seed: u64) -> String {
     words.join(" ")
 }
 
-/// A random choice of this share of the nodes, at least one when the share is not 0; in ascending order.
+/// A random choice of this share of the nodes, at least one when the share is not 0; in ascending
+/// order.
 pub(crate) fn some_nodes(rng: &mut Rng, nodes: u32, share: f64) -> Vec<u32> {
     let count = (f64::from(nodes) * share).round() as usize;
     let count = count.max(usize::from(share > 0.0)).min(nodes as usize);

@@ -43,11 +43,12 @@ pub struct Published {
     /// Published: chunks of equal size; 0: as many as nodes in the first layer
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_CHUNKS)))]
     chunks: u32,
-    /// Published: chunks of these sizes, as in 4x10,1x20: four of 10 blocks, then one of 20; what is left is one more
+    /// Published: chunks of these sizes, as in 4x10,1x20: four of 10 blocks, then one of 20; what
+    /// is left is one more
     #[arg(long, value_name = "RUNS", conflicts_with = "chunks", value_parser = sizes)]
     sizes: Option<header::Sizes>,
-    /// Published: who of the first layer gets which chunks: cyclic, rounds:N (each so many, cyclically), or
-    /// chosen:0,3,5 (these for those that come after the last chunk)
+    /// Published: who of the first layer gets which chunks: cyclic, rounds:N (each so many,
+    /// cyclically), or chosen:0,3,5 (these for those that come after the last chunk)
     #[arg(long, default_value = "cyclic", value_parser = deal)]
     deal: header::Deal,
     /// Published: which of those that should hold a chunk is asked
@@ -56,7 +57,8 @@ pub struct Published {
     /// Published: when nodes take part in the swap
     #[arg(long, value_enum, default_value_t)]
     presence: Presence,
-    /// Published: nobody stands in for who does not answer: to the letter, a dead inner node keeps the cast from ending
+    /// Published: nobody stands in for who does not answer: to the letter, a dead inner node keeps
+    /// the cast from ending
     #[arg(long)]
     no_fallback: bool,
 }

@@ -3,12 +3,13 @@
 //! A run of 16,512 nodes has some hundred million events, a hundred thousand of them waiting at any
 //! time and nearly all within a few tens of microseconds. A slot takes such an event without
 //! comparing it with any other; only the slot that is due is sorted. Timers that lie further away
-//! wait in a heap until the wheel comes to them. No event allocates: chunks of a few entries live in a slab.
+//! wait in a heap until the wheel comes to them. No event allocates: chunks of a few entries live
+//! in a slab.
 //!
 //! Key type: [`Queue`]. Neighbour: [`super::world`] pops from it.
 //!
-//! Invariant: events come out in the order of their times; of equal times the one whose number of order is
-//! smaller comes first. The order is a function of the pushes alone.
+//! Invariant: events come out in the order of their times; of equal times the one whose number of
+//! order is smaller comes first. The order is a function of the pushes alone.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,7 +29,8 @@ struct Entry<T> {
     item: T,
 }
 
-/// A few entries of one slot: read together, where a list of single ones would wait for memory at each.
+/// A few entries of one slot: read together, where a list of single ones would wait for memory at
+/// each.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Chunk<T> {

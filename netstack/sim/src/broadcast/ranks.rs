@@ -1,9 +1,10 @@
 //! The connection table of a simulated job: what is cast, and what every node must find in it.
 //!
-//! Neighbours: [`super::content`] makes the object, [`super::check`] looks ranks up where the nodes keep it.
+//! Neighbours: [`super::content`] makes the object, [`super::check`] looks ranks up where the nodes
+//! keep it.
 //!
-//! Invariant: an entry is a function of its rank and the run's seed, so that what a node finds is compared with what was
-//! meant, not with what was encoded.
+//! Invariant: an entry is a function of its rank and the run's seed, so that what a node finds is
+//! compared with what was meant, not with what was encoded.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -1,7 +1,7 @@
 //! What a run of casts is made of.
 //!
-//! Key type: [`Setup`]: network, casts and faults. Neighbours: [`super::options`] makes one from a command line,
-//! [`super::swarm`] from a seed; [`super::world`] runs it.
+//! Key type: [`Setup`]: network, casts and faults. Neighbours: [`super::options`] makes one from a
+//! command line, [`super::swarm`] from a seed; [`super::world`] runs it.
 //!
 //! Invariant: a run is a function of its setup.
 
@@ -16,8 +16,8 @@ pub const RATE: u64 = 10_000_000_000;
 pub const LATENCY_NS: u64 = 5_000;
 /// What a port's queue holds: 256 KB.
 pub const QUEUE_BYTES: u64 = 256_000;
-/// What may wait in a card before it takes nothing more: two full frames, as with a driver that keeps the
-/// transmit ring short.
+/// What may wait in a card before it takes nothing more: two full frames, as with a driver that
+/// keeps the transmit ring short.
 pub const CARD_BYTES: u64 = 2 * 1538;
 /// Reassembly buffers of a node unless told otherwise: 2 MiB with blocks of 8 KiB.
 pub const BUFFERS: u32 = 256;
@@ -103,7 +103,8 @@ pub struct Setup {
     pub payload: Payload,
     /// Reassembly buffers of each node.
     pub buffers: u32,
-    /// Members that all casts of a node may have together; 0: any number. A node beyond that refuses.
+    /// Members that all casts of a node may have together; 0: any number. A node beyond that
+    /// refuses.
     pub members: u32,
     /// Nodes that have no room for a cast of more members than one.
     pub full: Vec<u32>,

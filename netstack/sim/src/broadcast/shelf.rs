@@ -1,8 +1,10 @@
-//! What a simulated node keeps of the objects that are cast to it, and what the checker holds against it.
+//! What a simulated node keeps of the objects that are cast to it, and what the checker holds
+//! against it.
 //!
-//! Key types: [`Content`], an object of the run, and [`Shelf`], the [`Store`] of one node. A shelf compares every
-//! block with what was cast the moment it is stored, and counts what may never happen: a block delivered
-//! twice, wrong bytes, a block of a cast that the node does not take part in.
+//! Key types: [`Content`], an object of the run, and [`Shelf`], the [`Store`] of one node. A shelf
+//! compares every block with what was cast the moment it is stored, and counts what may never
+//! happen: a block delivered twice, wrong bytes, a block of a cast that the node does not take part
+//! in.
 //!
 //! Invariant: what a shelf says it holds was written by the engine, or was there from the start.
 
@@ -59,8 +61,8 @@ struct Item {
 struct Open {
     cast: CastId,
     content: usize,
-    /// A bit for every block that was held when the cast began here, or that it brought: it may not bring it (again). Two
-    /// casts of one object at once may both bring a block.
+    /// A bit for every block that was held when the cast began here, or that it brought: it may not
+    /// bring it (again). Two casts of one object at once may both bring a block.
     seen: Box<[u64]>,
 }
 
@@ -154,7 +156,8 @@ impl Shelf {
         }
     }
 
-    /// Takes away what is there of objects of which no cast is known: what came in an earlier run of the control node.
+    /// Takes away what is there of objects of which no cast is known: what came in an earlier run
+    /// of the control node.
     pub fn lapse(&mut self) {
         for content in 0..self.contents.len() {
             if !self.casts.iter().any(|open| open.content == content) {
@@ -169,7 +172,8 @@ impl Shelf {
             .is_some_and(|item| item.have[block as usize / 64] >> (block % 64) & 1 != 0)
     }
 
-    /// Reads bytes of an object, which may lie in several blocks, all of `out`. False: they are not all here.
+    /// Reads bytes of an object, which may lie in several blocks, all of `out`. False: they are not
+    /// all here.
     pub fn read_at(&self, content: usize, offset: u64, mut out: &mut [u8]) -> bool {
         let whole = &self.contents[content];
         if whole.blocks.is_empty() {

@@ -1,5 +1,5 @@
-//! One station of a simulated cast: a node with its [`Member`] or the control node with its [`Source`], what it
-//! stores, and when it wants to be woken.
+//! One station of a simulated cast: a node with its [`Member`] or the control node with its
+//! [`Source`], what it stores, and when it wants to be woken.
 //!
 //! Neighbours: [`super::world`] drives them; [`super::shelf`] is their memory.
 //!
@@ -23,8 +23,8 @@ pub const NEVER: u64 = u64::MAX;
 /// Node addresses begin here, so that none ends in 0.0.
 const FIRST_ADDRESS: u32 = 0x0a00_0100;
 
-/// Where a node is reached; the control node has the number after the last. Addresses follow one another, as the control
-/// node gives them; network cards are of one maker, in no order.
+/// Where a node is reached; the control node has the number after the last. Addresses follow one
+/// another, as the control node gives them; network cards are of one maker, in no order.
 pub fn peer(node: u32) -> Peer {
     let [_, a, b, c] = (node.wrapping_mul(0x9e_3779) & 0xff_ffff).to_be_bytes();
     Peer {
@@ -61,7 +61,8 @@ pub enum Engine {
     Source(Box<Source>),
 }
 
-/// A station's clock: it began at another time than the others', and runs a little faster or slower.
+/// A station's clock: it began at another time than the others', and runs a little faster or
+/// slower.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
     /// What it shows at time 0, in microseconds.

@@ -1,8 +1,9 @@
 //! What a run came to: times as ratios to the limit, what was sent, what it cost.
 //!
-//! The limit of a cast is the time that one link needs for its bytes in full UDP datagrams (1,472 bytes of
-//! payload in a frame that takes 1,538 with preamble and gap). Nothing that the protocol adds is part of
-//! it: its own headers, shorter datagrams and lists of hashes count against it. A node that is ten times slower has a limit ten times as long.
+//! The limit of a cast is the time that one link needs for its bytes in full UDP datagrams (1,472
+//! bytes of payload in a frame that takes 1,538 with preamble and gap). Nothing that the protocol
+//! adds is part of it: its own headers, shorter datagrams and lists of hashes count against it. A
+//! node that is ten times slower has a limit ten times as long.
 //!
 //! Key types: [`Summary`], [`CastFigures`], [`Traffic`].
 //!
@@ -158,7 +159,8 @@ pub struct CastFigures {
     pub ratio_median: f64,
     /// When the last slow member had everything, as a ratio to its own limit; 0 without any.
     pub slow_ratio: f64,
-    /// When the source said that it has finished, in nanoseconds after its begin; 0: it was cancelled.
+    /// When the source said that it has finished, in nanoseconds after its begin; 0: it was
+    /// cancelled.
     pub finished_ns: u64,
     /// It was cancelled.
     pub cancelled: bool,
@@ -181,8 +183,8 @@ pub struct Summary {
     pub duplicates: f64,
     /// Blocks that the control node sent, by its payload and the first cast's block size.
     pub source_blocks: f64,
-    /// How evenly several casts shared the network until the first node had one of them: Jain's index; 1 for
-    /// a single cast.
+    /// How evenly several casts shared the network until the first node had one of them: Jain's
+    /// index; 1 for a single cast.
     pub fairness: f64,
     /// Senders of wrong bytes that the source named, each once.
     pub corrupt_senders: u32,

@@ -30,7 +30,8 @@ const FAR_NS: u64 = 2_000_000;
 pub enum Swarm {
     /// All schemes, the published one with its defaults; casts have the link's rate
     Plain,
-    /// The same clusters and faults, most casts by the published scheme with any of its options; casts of different rates
+    /// The same clusters and faults, most casts by the published scheme with any of its options;
+    /// casts of different rates
     Wide,
     /// The same clusters and faults, farther apart: up to 2 ms one way, and up to 8 casts at once
     Far,
@@ -90,8 +91,8 @@ fn far(seed: u64) -> Setup {
     setup
 }
 
-/// The published scheme with anything that it leaves open. Without faults also without the fallback: a dead node may keep
-/// such a cast from ending.
+/// The published scheme with anything that it leaves open. Without faults also without the
+/// fallback: a dead node may keep such a cast from ending.
 fn published(rng: &mut Rng, quiet: bool) -> PublishedOptions {
     let some = |rng: &mut Rng, most: u64| 1 + rng.below(most);
     PublishedOptions {

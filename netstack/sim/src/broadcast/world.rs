@@ -1,15 +1,15 @@
 //! The event loop of a simulated cast: stations, the network between them, faults, in virtual time.
 //!
-//! A station's engine is asked for the next message whenever its card has room, after something arrived
-//! and at the time it named itself; never otherwise. The control node is the station with the number
-//! after the last node.
+//! A station's engine is asked for the next message whenever its card has room, after something
+//! arrived and at the time it named itself; never otherwise. The control node is the station with
+//! the number after the last node.
 //!
-//! With thousands of nodes nearly all time is spent waiting for the memory of one node after the other. So what
-//! reaches a node whose card is full stays in its inbox until the card takes something: the node cannot act on it
-//! before. It is then taken with the time at which it came.
+//! With thousands of nodes nearly all time is spent waiting for the memory of one node after the
+//! other. So what reaches a node whose card is full stays in its inbox until the card takes
+//! something: the node cannot act on it before. It is then taken with the time at which it came.
 //!
-//! Key type: [`World`]. Neighbours: [`super::setup`] says what happens, [`super::operator`] plays the control
-//! node's user, [`super::check`] what must hold, [`super::summary`] what comes out.
+//! Key type: [`World`]. Neighbours: [`super::setup`] says what happens, [`super::operator`] plays
+//! the control node's user, [`super::check`] what must hold, [`super::summary`] what comes out.
 //!
 //! Invariant: nothing but the setup decides what happens; two runs give the same digest.
 
@@ -45,9 +45,11 @@ fn slot_width_log2(nodes: u32) -> u32 {
 
 /// Until when after a restart of the control node its nodes have heard of it.
 const HEARS_NS: u64 = 50_000_000;
-/// How long a node keeps what it has of casts of an earlier run of the control node, as its kernel does.
+/// How long a node keeps what it has of casts of an earlier run of the control node, as its kernel
+/// does.
 const LAPSE_NS: u64 = 60_000_000_000;
-/// How far the clocks of stations are apart at most, where they are: in microseconds, and parts per million.
+/// How far the clocks of stations are apart at most, where they are: in microseconds, and parts per
+/// million.
 const OFFSET_MOST_US: u64 = 900_000_000;
 /// See [`OFFSET_MOST_US`].
 const DRIFT_MOST_PPM: u64 = 50;
@@ -92,7 +94,8 @@ struct Letter {
 /// No flight.
 const NONE: u32 = u32::MAX;
 
-/// Flights that have passed the port of a station and are not taken yet, in the order of their times.
+/// Flights that have passed the port of a station and are not taken yet, in the order of their
+/// times.
 #[derive(Clone, Copy)]
 struct Inbox {
     first: u32,
@@ -210,7 +213,8 @@ impl World {
         Ok(world)
     }
 
-    /// Runs to the end: all casts over and everything at rest, or the deadline passed, or a check failed.
+    /// Runs to the end: all casts over and everything at rest, or the deadline passed, or a check
+    /// failed.
     ///
     /// # Errors
     /// What was found.
@@ -329,8 +333,8 @@ impl World {
         Ok(())
     }
 
-    /// Has a station woken, if it is not before that. Of its deadlines, nearly all of which are put off again and
-    /// again, one is in the queue at a time.
+    /// Has a station woken, if it is not before that. Of its deadlines, nearly all of which are put
+    /// off again and again, one is in the queue at a time.
     fn wake_by(&mut self, node: u32, at: u64, deadline: bool) {
         let station = &mut self.stations[node as usize];
         if at >= station.wake_at {
@@ -369,9 +373,10 @@ impl World {
         Ok(())
     }
 
-    /// Whether a station, as far as is known, has a full card at this time, and is woken later when it has room:
-    /// what reaches it by then can wait. The control node is always asked at once, for its user acts on what it says, and
-    /// with several casts nodes are: their shares are compared in the middle of a run.
+    /// Whether a station, as far as is known, has a full card at this time, and is woken later when
+    /// it has room: what reaches it by then can wait. The control node is always asked at once, for
+    /// its user acts on what it says, and with several casts nodes are: their shares are compared
+    /// in the middle of a run.
     fn is_busy(&self, node: u32, at: u64) -> bool {
         node != self.control()
             && self.setup.casts.len() == 1
@@ -447,7 +452,8 @@ impl World {
         self.drain_events(flight.to, at)
     }
 
-    /// Lets a station act: takes its events, sends what its card takes, and notes when to come back.
+    /// Lets a station act: takes its events, sends what its card takes, and notes when to come
+    /// back.
     pub(super) fn drive(&mut self, node: u32) -> Result<(), String> {
         let now = self.clock_of(node);
         let mut sent = 0;
@@ -656,7 +662,8 @@ impl World {
                 self.stations[node as usize].shelf.drop_part(plan);
             }
         }
-        // A cast of the new run goes on with what is here, if its announcement comes before it is cancelled.
+        // A cast of the new run goes on with what is here, if its announcement comes before it is
+        // cancelled.
         let boots = self.stations[node as usize].boots;
         self.schedule(self.now + LAPSE_NS, Action::Lapse(node, boots));
         self.rejoin(node);

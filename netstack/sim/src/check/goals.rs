@@ -1,9 +1,10 @@
 //! Goals of the methods: runs of the simulator, each with the most that a figure of it may come to.
 //!
-//! A goal is what users are promised, or a bound somewhat above what a run comes to where nothing is
-//! promised. It says when a change makes a method worse, not when it makes it different.
+//! A goal is what users are promised, or a bound somewhat above what a run comes to where nothing
+//! is promised. It says when a change makes a method worse, not when it makes it different.
 //!
-//! Key type: [`Goal`]. Neighbours: `tests/` of this crate have the goals that need more than a figure.
+//! Key type: [`Goal`]. Neighbours: `tests/` of this crate have the goals that need more than a
+//! figure.
 //!
 //! Invariant: a goal's command line is one that `cargo xtask sim` takes, with seed 1.
 

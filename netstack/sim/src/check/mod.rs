@@ -86,8 +86,8 @@ pub fn rotating_from(number: u64) -> u64 {
     FIRST_ROTATING + (number & ROTATING_MASK)
 }
 
-/// The seeds of a family in a check: the fixed ones, those that found a defect once, and the rotating
-/// unless a defect is open that these would show.
+/// The seeds of a family in a check: the fixed ones, those that found a defect once, and the
+/// rotating unless a defect is open that these would show.
 #[must_use]
 pub fn seeds(family: Family, rotating_from: u64) -> Vec<u64> {
     let rotating = match family.open_defects() {

@@ -1,7 +1,8 @@
-//! The memory of a simulated rank: what it sends is computed, what it receives is compared and counted.
+//! The memory of a simulated rank: what it sends is computed, what it receives is compared and
+//! counted.
 //!
-//! Invariant: a packet that is written twice, in part, or in another place than it belongs to is a violation, and so
-//! is a wrong byte.
+//! Invariant: a packet that is written twice, in part, or in another place than it belongs to is a
+//! violation, and so is a wrong byte.
 
 use netstack::exchange::{BufferId, Gone, Layout, Memory, PACKET, Part};
 

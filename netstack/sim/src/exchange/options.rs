@@ -35,7 +35,8 @@ pub struct Options {
     /// Blocks of different lengths: a quarter empty, the others up to twice --bytes
     #[arg(long)]
     unequal: bool,
-    /// How it is done: default, published, published-L=N, published-L=auto, at-once, at-once-random, blind, barrier, random-delay, priority, volume
+    /// How it is done: default, published, published-L=N, published-L=auto, at-once,
+    /// at-once-random, blind, barrier, random-delay, priority, volume
     #[arg(long, default_value = "default")]
     scheme: String,
     /// Exchanges one after the other
@@ -74,7 +75,8 @@ pub struct Options {
     /// How much narrower than full bisection the trunks above each level are, as in 2x2
     #[arg(long)]
     taper: Option<String>,
-    /// The ranks know the width of the leaf switches, and order their rounds by them, and what the trunks carry
+    /// The ranks know the width of the leaf switches, and order their rounds by them, and what the
+    /// trunks carry
     #[arg(long)]
     leaves: bool,
     /// What a port's queue holds
@@ -83,7 +85,8 @@ pub struct Options {
     /// The ranks are told neither the rate of the links nor what a port holds, and find out
     #[arg(long)]
     untold: bool,
-    /// Links are limited behind the cards, as those of emulated machines: cards take everything, and full queues lose it
+    /// Links are limited behind the cards, as those of emulated machines: cards take everything,
+    /// and full queues lose it
     #[arg(long)]
     limiters: bool,
     /// A small job with random exchanges and faults; the seed decides everything

@@ -122,8 +122,8 @@ impl Setup {
         }
     }
 
-    /// Nanoseconds that the link that has most to carry needs for its blocks in full datagrams, those of a rank to
-    /// itself left out.
+    /// Nanoseconds that the link that has most to carry needs for its blocks in full datagrams,
+    /// those of a rank to itself left out.
     pub fn limit_ns(&self) -> f64 {
         // Of full datagrams; tc counts no preamble, check sequence and gap.
         let full = MAX_DATAGRAM as u32;

@@ -1,9 +1,11 @@
 //! What a run came to: times as ratios to the limit, what was sent, what it cost.
 //!
-//! The limit is the time that a link needs for the blocks of its rank in full UDP datagrams; nothing that the protocol adds
-//! is part of it. Where ranks begin late, the bound is their lateness and the limit.
+//! The limit is the time that a link needs for the blocks of its rank in full UDP datagrams;
+//! nothing that the protocol adds is part of it. Where ranks begin late, the bound is their
+//! lateness and the limit.
 //!
-//! Invariant: what is counted here is counted by the simulator, not by the engines, unless it says so.
+//! Invariant: what is counted here is counted by the simulator, not by the engines, unless it says
+//! so.
 
 use serde_json::{Value, json};
 

@@ -81,7 +81,8 @@ pub fn setup(seed: u64) -> Setup {
     if rng.below(6) == 0 {
         let dead = rng.below(ranks.into()) as u32;
         setup.deaths = vec![(rng.below(2 * limit), dead)];
-        // A rank whose first exchange failed begins no second one, and one that needed nobody lost would wait for it.
+        // A rank whose first exchange failed begins no second one, and one that needed nobody lost
+        // would wait for it.
         setup.times = 1;
     }
     if matches!(scheme, Scheme::Published { .. }) && rng.below(3) == 0 {

@@ -1,7 +1,8 @@
-//! The event loop of a simulated exchange: ranks, the network between them, pauses, deaths, in virtual time.
+//! The event loop of a simulated exchange: ranks, the network between them, pauses, deaths, in
+//! virtual time.
 //!
-//! A rank's endpoint is asked for the next datagram whenever its card has room, after something arrived and at the time it
-//! named itself; never otherwise, and not while its node pauses.
+//! A rank's endpoint is asked for the next datagram whenever its card has room, after something
+//! arrived and at the time it named itself; never otherwise, and not while its node pauses.
 //!
 //! Invariant: nothing but the setup decides what happens; two runs give the same digest.
 

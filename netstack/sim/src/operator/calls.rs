@@ -64,8 +64,8 @@ impl Operator {
             format!("rank {rank} of job {job} calls before its start")
         })?;
         if call.0 <= state.known_calls && call.0 > state.again {
-            // The run before this one has carried it out, and its reply was lost with it: so says what was
-            // written down. A read brings the same bytes once more.
+            // The run before this one has carried it out, and its reply was lost with it: so says
+            // what was written down. A read brings the same bytes once more.
             state.again = call.0;
             state.unanswered += 1;
             let repeated = match op {

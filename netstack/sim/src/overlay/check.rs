@@ -2,8 +2,9 @@
 //!
 //! - Every back end that lives and is reached is attached before the tree is taken down.
 //! - Taken down, nothing is left on any of them.
-//! - The books: what back ends that live submitted is what the books say was sent. While nothing stood still, was
-//!   cut off or died, every sample is stored, filtered, or was lost where it was counted: nothing is missing.
+//! - The books: what back ends that live submitted is what the books say was sent. While nothing
+//!   stood still, was cut off or died, every sample is stored, filtered, or was lost where it was
+//!   counted: nothing is missing.
 //! - What arrived is checked as it arrives, by [`super::truth`]: no row twice, no value of nobody.
 //!
 //! Invariant: a run that passes has its books balanced against the truth, not against themselves.
@@ -14,7 +15,8 @@ use netstack::overlay::Footprint;
 use super::setup::Fault;
 use super::world::World;
 
-/// Longest time for which a process that dies can have kept samples: noticing, holding, three levels of it.
+/// Longest time for which a process that dies can have kept samples: noticing, holding, three
+/// levels of it.
 const KEPT_NS: u64 = 8_000_000_000;
 
 /// Back ends that live and are reached.
@@ -56,7 +58,8 @@ pub(super) fn before_down(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// What is left of a tree on a node that lives. Words for the next tree are no part of the last one.
+/// What is left of a tree on a node that lives. Words for the next tree are no part of the last
+/// one.
 fn left_on(world: &World, node: u32) -> Option<Footprint> {
     let machine = world.stations[node as usize].node.as_ref()?;
     let kept = machine.footprint();
@@ -75,8 +78,8 @@ pub(super) fn left_over(world: &World) -> u32 {
     (0..world.setup.nodes).filter(left).count() as u32
 }
 
-/// Something happened that can take samples with it without a trace: a node died, or one was away and there is no later
-/// tree in which it could tell.
+/// Something happened that can take samples with it without a trace: a node died, or one was away
+/// and there is no later tree in which it could tell.
 fn is_troubled(world: &World) -> bool {
     let away = |fault: &Fault| !matches!(fault, Fault::Noise(_) | Fault::KillCp(_));
     let faults = &world.setup.faults;

@@ -78,7 +78,8 @@ pub struct Options {
     /// A small cluster with random faults, drawn from the seed; other options do not count
     #[arg(long)]
     swarm: bool,
-    /// With --swarm: the tree is made anew again and again, while streams open and close and programs compute
+    /// With --swarm: the tree is made anew again and again, while streams open and close and
+    /// programs compute
     #[arg(long, requires = "swarm")]
     moving: bool,
     /// As many runs, with seeds one after the other

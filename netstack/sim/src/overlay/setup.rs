@@ -1,7 +1,7 @@
 //! What a run of the overlay is made of.
 //!
-//! Key type: [`Setup`]. Neighbours: [`super::options`] makes one from a command line, [`super::swarm`] from a
-//! seed; [`super::world`] runs it.
+//! Key type: [`Setup`]. Neighbours: [`super::options`] makes one from a command line,
+//! [`super::swarm`] from a seed; [`super::world`] runs it.
 //!
 //! Invariant: a run is a function of its setup.
 
@@ -13,13 +13,15 @@ use netstack::time::Micros;
 use crate::broadcast::fabric::{Noise, Wiring};
 use crate::broadcast::setup::{LATENCY_NS, QUEUE_BYTES, RATE, default_tree};
 
-/// When the front end makes the tree: all nodes have said hello by then, on a network without faults.
+/// When the front end makes the tree: all nodes have said hello by then, on a network without
+/// faults.
 pub const BUILD_NS: u64 = 1_500_000_000;
 /// How long nodes are left alone after the last fault, before the tree must be whole again.
 pub const REST_NS: u64 = 20_000_000_000;
 /// How long taking down may take.
 pub const DOWN_NS: u64 = 2_000_000_000;
-/// How long the last tree of a run stands whose books are to be settled: nodes tell in it what they had no tree for.
+/// How long the last tree of a run stands whose books are to be settled: nodes tell in it what they
+/// had no tree for.
 pub const SETTLING_NS: u64 = 15_000_000_000;
 /// How often a node whose program computes looks at the network.
 pub const LOOK_NS: u64 = 1_000_000_000;
@@ -43,9 +45,11 @@ pub enum Fault {
     Compute(u32),
     /// It ends.
     Idle(u32),
-    /// A node has no room for communication processes from now on; it said that it has, and refuses them.
+    /// A node has no room for communication processes from now on; it said that it has, and refuses
+    /// them.
     Tight(u32),
-    /// The front end takes the tree down and makes another, which spares nodes whose programs compute.
+    /// The front end takes the tree down and makes another, which spares nodes whose programs
+    /// compute.
     Replan,
     /// A node's link is put into this part of the network; parts do not reach each other.
     Part(u32, u8),
@@ -82,8 +86,8 @@ pub struct Setup {
     pub flow_ns: u64,
     /// What happens, and when.
     pub faults: Vec<(u64, Fault)>,
-    /// After the tree was taken down another is made for a while, on a quiet network, before the books are looked at: if nobody
-    /// died, they are settled to the last sample.
+    /// After the tree was taken down another is made for a while, on a quiet network, before the
+    /// books are looked at: if nobody died, they are settled to the last sample.
     pub settle: bool,
     /// Tell how far it is on standard error.
     pub progress: bool,

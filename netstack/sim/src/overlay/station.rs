@@ -15,7 +15,8 @@ use crate::broadcast::station::{Clock, NEVER, key, peer};
 /// Datagrams that wait at a node that stands still.
 const SOCKET_QUEUE: usize = 256;
 
-/// What a node measures: metric 1 is 1, metric 2 the node's number, others grow with time like counters.
+/// What a node measures: metric 1 is 1, metric 2 the node's number, others grow with time like
+/// counters.
 pub struct Gauges {
     node: u32,
     /// The time, in microseconds.

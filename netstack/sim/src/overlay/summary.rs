@@ -34,7 +34,8 @@ pub struct Figures {
     pub lost_told: u64,
     /// When the last fault happened.
     pub last_fault: u64,
-    /// Microseconds from a tick's begin until it was passed on, by height; the front end's are the last.
+    /// Microseconds from a tick's begin until it was passed on, by height; the front end's are the
+    /// last.
     lags: [Vec<u32>; LEVELS],
     front: Vec<u32>,
     ticks: BTreeMap<u16, (u64, u64)>,
@@ -46,7 +47,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// A process passed a tick on, by its own estimate so long after the tick's begin: which tells the tick.
+    /// A process passed a tick on, by its own estimate so long after the tick's begin: which tells
+    /// the tick.
     pub fn lag(&mut self, height: u8, now_ns: u64, estimate_us: u64, period_us: u64) {
         let now = now_ns / 1000;
         let begin = (now.saturating_sub(estimate_us) + period_us / 2) / period_us * period_us;

@@ -1,5 +1,6 @@
-//! Small clusters with random streams and faults: everything at once, drawn from a seed ([`setup`]); and such whose tree is made
-//! anew again and again while streams open and close and programs compute ([`moving`]).
+//! Small clusters with random streams and faults: everything at once, drawn from a seed
+//! ([`setup`]); and such whose tree is made anew again and again while streams open and close and
+//! programs compute ([`moving`]).
 //!
 //! Neighbour: `check` runs hundreds of them.
 //!
@@ -28,7 +29,8 @@ pub fn replay_moving(seed: u64) -> String {
     format!("cargo xtask sim overlay --swarm --moving --seed {seed}")
 }
 
-/// A run in which the tree is made anew again and again. In two of three nobody dies: its books are settled to the last sample.
+/// A run in which the tree is made anew again and again. In two of three nobody dies: its books are
+/// settled to the last sample.
 pub fn moving(seed: u64) -> Setup {
     let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6d6f_7669_6e67_2121);
     let nodes = 4 + rng.below(24) as u32;

@@ -1,7 +1,8 @@
 //! The event loop of a simulated overlay.
 //!
-//! A run: nodes start within a second, say hello; the front end makes the tree and opens the streams; values
-//! flow while faults happen; the front end takes the tree down; what must hold is checked.
+//! A run: nodes start within a second, say hello; the front end makes the tree and opens the
+//! streams; values flow while faults happen; the front end takes the tree down; what must hold is
+//! checked.
 //!
 //! Key type: [`World`]. Neighbours: [`super::check`], [`super::summary`].
 //!

@@ -1,21 +1,22 @@
 //! What a member has asked for: window, time-outs, repeats, reassembly, checks.
 //!
 //! A request is *sent* until its peer shows a sign of life: data (*flowing*), PARKED or QUEUED
-//! (*waiting*). Sent and flowing requests fill the window; waiting ones are credit for a push and do
-//! not. A request is given to somebody else when nothing is heard in time (RFC 6298's estimator
+//! (*waiting*). Sent and flowing requests fill the window; waiting ones are credit for a push and
+//! do not. A request is given to somebody else when nothing is heard in time (RFC 6298's estimator
 //! over the time to the first sign, and what the scheme says is normal), or when so many later ones
 //! arrived that its turn must have passed. Fragments of a train that are missing are asked for
 //! again from the same peer.
 //!
-//! Lost requests cost little: whoever asks a peer for something names again what it asked that peer for long
-//! before its turn, and a block that came before one of a smaller number from the same peer says that the request
-//! for that one was lost. At the end, when the scheme has nothing more to ask for, nobody waits for one peer
-//! where another one is idle: every wait is short then.
+//! Lost requests cost little: whoever asks a peer for something names again what it asked that peer
+//! for long before its turn, and a block that came before one of a smaller number from the same
+//! peer says that the request for that one was lost. At the end, when the scheme has nothing more
+//! to ask for, nobody waits for one peer where another one is idle: every wait is short then.
 //!
-//! Invariant: no more blocks are asked for than there are reassembly buffers, and no more fragments than the station may
-//! have on their way; what comes though it was given up counts beside.
+//! Invariant: no more blocks are asked for than there are reassembly buffers, and no more fragments
+//! than the station may have on their way; what comes though it was given up counts beside.
 
 mod answering;
+mod asked;
 mod link;
 mod receiving;
 mod repeating;
@@ -35,13 +36,15 @@ use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
 use crate::broadcast::{FRAGMENT, LIST_BYTES, Part};
 use crate::time::{Instant, Micros};
+use asked::{Asked, State};
 use link::Link;
 
 /// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
-/// of 8 KiB, and enough for a round trip of ten block times. A longer one is covered by [`super::way`].
+/// of 8 KiB, and enough for a round trip of ten block times. A longer one is covered by
+/// [`super::way`].
 const WINDOW: u32 = 16;
-/// The same for a member to which blocks come slowly, requests that wait for their turn included: what
-/// is sent to it at once must fit its port.
+/// The same for a member to which blocks come slowly, requests that wait for their turn included:
+/// what is sent to it at once must fit its port.
 const NARROW_WINDOW: u32 = 10;
 /// Blocks that may be asked for at a time, waiting ones included.
 const MAX_ASKED: usize = 1024;
@@ -64,95 +67,29 @@ const MAX_UNKNOWN_BACKOFF: u32 = 8;
 const LAST_SHARE: u32 = 16;
 /// Attempts at the end after which a peer that says nothing is left alone.
 const LAST_ATTEMPTS: u8 = 2;
-/// A block that is expected so many blocks before or after now may be on its way: it is not named again.
+/// A block that is expected so many blocks before or after now may be on its way: it is not named
+/// again.
 const MAYBE_COMING: u32 = 20;
 /// Whoever is farther away than this, in blocks, is not taken for slow before it is measured.
 const FAR: u32 = 14;
 /// The least of the window and of what may be asked for where many casts share them.
 const LEAST_WINDOW: u32 = 2;
 const LEAST_ASKED: usize = 4;
-/// As long as nothing at all was heard the others may be this far away, there and back: before, no request is taken for lost.
+/// As long as nothing at all was heard the others may be this far away, there and back: before, no
+/// request is taken for lost.
 const FARTHEST: Micros = Micros::from_millis(20);
 /// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
 /// Longest time-out for a sign of life.
 const LONGEST: Micros = Micros::from_secs(2);
-/// Members that are silent are left alone for so many times what a request may wait, at first; those that
-/// are late for so many.
+/// Members that are silent are left alone for so many times what a request may wait, at first;
+/// those that are late for so many.
 const SILENT_FOR: u64 = 16;
 const LATE_FOR: u64 = 2;
 /// A request may be late by this part of all blocks that have arrived.
 const LATE_SHARE: u32 = 32;
 /// Every so many blocks late ones are looked for.
 const LOOK_EVERY: u32 = 8;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// The peer's address is not known yet.
-    Unsent,
-    Sent,
-    Flowing,
-    /// The peer keeps the request.
-    Waiting {
-        queued: bool,
-    },
-    /// The peer does not know the cast (yet).
-    Unknown,
-    /// All here, but not the list that it is checked against.
-    Unchecked,
-}
-
-impl State {
-    const QUEUED: State = State::Waiting { queued: true };
-
-    fn fills_window(self) -> bool {
-        matches!(self, State::Sent | State::Flowing)
-    }
-}
-
-#[derive(Debug)]
-struct Asked {
-    from: MemberIndex,
-    state: State,
-    attempt: u8,
-    repeats: u8,
-    /// It is expected when so many blocks have arrived: those that were asked for before.
-    expected: u32,
-    at: Instant,
-    deadline: Instant,
-    missing: u64,
-    bytes: Vec<u8>,
-    /// Who sent what is here; None: nobody yet.
-    sender: Option<MemberIndex>,
-    /// More than one did: nobody can be blamed.
-    mixed: bool,
-    /// The peer has said that it keeps the request.
-    told: bool,
-    /// A program waits for it.
-    urgent: bool,
-}
-
-impl Asked {
-    /// Nothing was heard of it since it was asked for.
-    fn is_unanswered(&self) -> bool {
-        let open = matches!(self.state, State::Sent | State::Waiting { queued: false });
-        open && !self.told
-    }
-
-    /// How it is named in a request.
-    fn wanted(&self, block: u32) -> WantedBlock {
-        WantedBlock {
-            block,
-            fragments: self.missing,
-            urgent: self.urgent,
-        }
-    }
-
-    /// The request, or the answer, is more likely lost than its peer gone.
-    fn may_repeat(&self) -> bool {
-        self.repeats < if self.sender.is_some() { 4 } else { 1 }
-    }
-}
 
 /// Fragments, and those of the whole block.
 #[derive(Clone, Copy, Debug)]
@@ -185,7 +122,8 @@ pub(crate) struct Pull {
     most: usize,
     buffers: usize,
     window: u32,
-    /// Fragments that are asked for and not here, and as many as there may be when another block is asked for.
+    /// Fragments that are asked for and not here, and as many as there may be when another block is
+    /// asked for.
     under_way: u32,
     most_under_way: u32,
     /// The most that a block has.
@@ -203,7 +141,8 @@ pub(crate) struct Pull {
 }
 
 impl Pull {
-    /// For so many blocks of `block_bytes` bytes, if full, and so many buffers (0: the usual number).
+    /// For so many blocks of `block_bytes` bytes, if full, and so many buffers (0: the usual
+    /// number).
     pub(super) fn new(blocks: u32, block_bytes: u64, buffers: u32, pace: Pace) -> Self {
         let guess = pace.blocks(FIRST_GUESS).0;
         let buffers = match buffers {
@@ -278,7 +217,8 @@ impl Pull {
         } else {
             self.in_window < self.window
         };
-        // The list that others wait for does not wait for them in turn: they are not under way, and the limit was higher once.
+        // The list that others wait for does not wait for them in turn: they are not under way, and
+        // the limit was higher once.
         let waiting = |entry: &&Asked| entry.state == State::Unchecked;
         let here = match self.wanted.is_empty() {
             true => 0,
@@ -307,7 +247,8 @@ impl Pull {
         self.limit = (most / crowd as usize).max(LEAST_ASKED).min(self.buffers);
     }
 
-    /// No block is asked for that would bring more fragments than this under way. What arrives makes room for others by itself.
+    /// No block is asked for that would bring more fragments than this under way. What arrives
+    /// makes room for others by itself.
     pub(crate) fn set_most_under_way(&mut self, fragments: u32) {
         self.most_under_way = fragments;
     }
@@ -508,8 +449,8 @@ impl Cast {
         self.consent == Consent::Given && self.pull.begins_anew()
     }
 
-    /// Another cast needs the room: gives up the request that was made last of those of which nothing has come. The scheme names
-    /// the block again. False if there is none.
+    /// Another cast needs the room: gives up the request that was made last of those of which
+    /// nothing has come. The scheme names the block again. False if there is none.
     pub(crate) fn give_way(&mut self, io: &mut Io<'_>) -> bool {
         let is_idle = |entry: &Asked| {
             entry.sender.is_none() && !matches!(entry.state, State::Flowing | State::Unchecked)
@@ -620,8 +561,9 @@ impl Cast {
         }
     }
 
-    /// A program waits for this block, here or where it was asked for. One that is asked for already is asked for again
-    /// at once: its holder serves it before all others, and wants it itself if it is not there yet.
+    /// A program waits for this block, here or where it was asked for. One that is asked for
+    /// already is asked for again at once: its holder serves it before all others, and wants it
+    /// itself if it is not there yet.
     pub(super) fn want_block(&mut self, block: u32, io: &mut Io<'_>) {
         if block >= self.have.length() || self.have.contains(block) || !self.lacks() {
             return;

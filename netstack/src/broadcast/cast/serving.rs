@@ -20,8 +20,9 @@ pub(super) const KEPT_WAITING: u64 = 40;
 /// Requests kept for one cast: those of a row's children, or of a column, several blocks each; at
 /// the source those of the first layer.
 const MAX_WAITS: usize = 4096;
-/// Trains that are remembered (more where the others are far away), and for how many block times they may be on their way: against a block that is only named
-/// again, and against one that is asked for again.
+/// Trains that are remembered (more where the others are far away), and for how many block times
+/// they may be on their way: against a block that is only named again, and against one that is
+/// asked for again.
 const MAX_SENT: usize = 64;
 const REMINDED: u64 = 40;
 const REPEATED: u64 = 24;
@@ -157,7 +158,8 @@ impl Serve {
         }
     }
 
-    /// A program waits for what is asked for in this slot: it goes before all others, now or when it is here.
+    /// A program waits for what is asked for in this slot: it goes before all others, now or when
+    /// it is here.
     fn hurry(&mut self, slot: u32) {
         let wait = &mut self.waits[slot as usize];
         if !core::mem::replace(&mut wait.urgent, true) && wait.ready {
@@ -258,8 +260,9 @@ impl Cast {
                 continue;
             }
             if let Some(slot) = self.serve.find(block, asker) {
-                // Asked again: the newest request says what is missing. The first block of a message wants to know;
-                // the others are only named again in case that their first request was lost.
+                // Asked again: the newest request says what is missing. The first block of a
+                // message wants to know; the others are only named again in case that their first
+                // request was lost.
                 let wait = &mut self.serve.waits[slot];
                 wait.fragments = fragments;
                 let ready = wait.ready;
@@ -326,7 +329,8 @@ impl Cast {
         }
     }
 
-    /// The scheme's own planner is there: requests that came before it are kept only where it keeps them.
+    /// The scheme's own planner is there: requests that came before it are kept only where it keeps
+    /// them.
     pub(super) fn judge_parked(&mut self, io: &mut Io<'_>) {
         for slot in 0..self.serve.blocks.len() {
             let block = self.serve.blocks[slot];
@@ -390,8 +394,8 @@ impl Cast {
 
     /// The store does not have a block that was here.
     pub(crate) fn not_held(&mut self, train: Train, io: &mut Io<'_>) {
-        // A holder that fetches nothing may have the block again later (its pages are on the move while
-        // a program begins or ends).
+        // A holder that fetches nothing may have the block again later (its pages are on the move
+        // while a program begins or ends).
         if self.consent == Consent::Given && !self.me.is_source() {
             self.have.remove(train.block);
             if !self.spread.mine_done {

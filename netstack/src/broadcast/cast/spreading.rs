@@ -2,12 +2,12 @@
 //!
 //! The tree is a heap of four children a node, the source at its root: member `m` is node `m + 1`.
 //! Everything is acknowledged and repeated. A child that does not answer is given up: its children
-//! are adopted, which goes on recursively; it is reported as failed. A member that has more than one
-//! parent in its life reports all it knows to the last one that announced.
+//! are adopted, which goes on recursively; it is reported as failed. A member that has more than
+//! one parent in its life reports all it knows to the last one that announced.
 //!
 //! Invariant: the source hears from at most its own children and those it adopted; every wait here
-//! ends after a bounded number of attempts. What a station keeps of others is bounded by the numbers that there are,
-//! whatever they say.
+//! ends after a bounded number of attempts. What a station keeps of others is bounded by the
+//! numbers that there are, whatever they say.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,11 +28,11 @@ const ADOPT_AFTER: u32 = 3;
 /// The former as long as no child has answered: they may all be far away.
 const ADOPT_UNHEARD_AFTER: u32 = 4;
 const GIVE_UP_AFTER: u32 = 20;
-/// Block times until something unanswered is repeated; doubled with each attempt up to the longest. Those below a child
-/// that is dead from the start hear of the cast after seven of these.
+/// Block times until something unanswered is repeated; doubled with each attempt up to the longest.
+/// Those below a child that is dead from the start hear of the cast after seven of these.
 const AGAIN: u64 = 40;
-/// Bounds of the first repeat, and the longest wait between two. With the attempts above a child has
-/// about three seconds to answer.
+/// Bounds of the first repeat, and the longest wait between two. With the attempts above a child
+/// has about three seconds to answer.
 const AGAIN_BOUNDS: (Micros, Micros) = (Micros(250), Micros::from_millis(10));
 /// Doublings of the wait.
 const MAX_DOUBLINGS: u32 = 10;
@@ -132,8 +132,8 @@ pub(crate) struct Spread {
     next: Instant,
 }
 
-/// The number of an announcement or a probe: when it was sent, in microseconds, and of that the low bits, which come
-/// round after more than an hour.
+/// The number of an announcement or a probe: when it was sent, in microseconds, and of that the low
+/// bits, which come round after more than an hour.
 fn stamp(now: Instant) -> u32 {
     now.as_micros() as u32
 }
@@ -423,7 +423,8 @@ impl Cast {
         }
     }
 
-    /// A child takes no part and announces the cast to nobody, or does not answer: those below it are announced to from here.
+    /// A child takes no part and announces the cast to nobody, or does not answer: those below it
+    /// are announced to from here.
     fn child_failed(&mut self, at: usize, reason: FailReason, io: &mut Io<'_>) {
         self.spread.adopt(at);
         let child = &mut self.spread.children[at];
@@ -459,7 +460,8 @@ impl Cast {
             return;
         };
         if self.me.is_source() {
-            // Of what was repeated the number says which was answered: those that were lost are no distance.
+            // Of what was repeated the number says which was answered: those that were lost are no
+            // distance.
             let waited = Micros(stamp(io.now).wrapping_sub(number).into());
             self.way.sample_at_most(waited, self.pace);
         }
@@ -599,7 +601,8 @@ impl Cast {
         let known = self.spread.known;
         if self.spread.child(from).is_none() {
             if !self.me.is_source() || from.0 >= known {
-                // Without an answer it goes on to the source, unless somebody announces to it before.
+                // Without an answer it goes on to the source, unless somebody announces to it
+                // before.
                 return;
             }
             // Its parent is gone.
@@ -609,7 +612,8 @@ impl Cast {
         let Some(child) = self.spread.child(from) else {
             return;
         };
-        // This may have been on its way when a new announcement went out, which asks for a new report.
+        // This may have been on its way when a new announcement went out, which asks for a new
+        // report.
         if child.stage != Stage::Announcing {
             child.attempts = 0;
             child.deadline = io.now + PROBE_AFTER;

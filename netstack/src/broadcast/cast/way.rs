@@ -1,16 +1,19 @@
-//! How far away the others are, and with how many casts the link is shared: what windows and waits are
-//! stretched by.
+//! How far away the others are, and with how many casts the link is shared: what windows and waits
+//! are stretched by.
 //!
-//! DATA says how long its request waited at the sender. What the asker waited beyond that is the way there and back, if
-//! nothing was in front of it on the asker's own link. The source, which asks for nothing, goes by the answers to its
-//! announcements and probes. A way of up to [`COVERED`] block times changes nothing, whatever is measured: the usual window
-//! covers it. To a longer one belongs a window longer by twice what is beyond that, from twice [`COVERED`] on by all of the
-//! way, beside the usual one: requests wait at their peers, too.
+//! DATA says how long its request waited at the sender. What the asker waited beyond that is the
+//! way there and back, if nothing was in front of it on the asker's own link. The source, which
+//! asks for nothing, goes by the answers to its announcements and probes. A way of up to
+//! [`COVERED`] block times changes nothing, whatever is measured: the usual window covers it. To a
+//! longer one belongs a window longer by twice what is beyond that, from twice [`COVERED`] on by
+//! all of the way, beside the usual one: requests wait at their peers, too.
 //!
-//! Neighbours: `pulling` and `serving` have the windows and waits, `crate::broadcast::station` says who shares the link.
+//! Neighbours: `pulling` and `serving` have the windows and waits, `crate::broadcast::station` says
+//! who shares the link.
 //!
-//! Invariant: a way is never taken for longer than [`SPREAD`] times the shortest that was measured, so that queues,
-//! slow members and lost answers do not pass for distance; all windows stay within the buffers.
+//! Invariant: a way is never taken for longer than [`SPREAD`] times the shortest that was measured,
+//! so that queues, slow members and lost answers do not pass for distance; all windows stay within
+//! the buffers.
 
 use super::super::pacer::Pace;
 use crate::time::Micros;
@@ -19,11 +22,12 @@ use crate::time::Micros;
 const COVERED: u64 = 10;
 /// Nearer members count against farther ones: ways differ by no more than this factor.
 const SPREAD: u64 = 3;
-/// Parts of a measurement's difference from the mean that the mean follows it by, up and down: the farther members count
-/// for more.
+/// Parts of a measurement's difference from the mean that the mean follows it by, up and down: the
+/// farther members count for more.
 const UP: u64 = 2;
 const DOWN: u64 = 32;
-/// Longest way that windows are stretched for, there and back, in block times: they end at the buffers in any case.
+/// Longest way that windows are stretched for, there and back, in block times: they end at the
+/// buffers in any case.
 const FARTHEST: u64 = 1024;
 /// Longest way in time: what takes longer is no network of a machine.
 const LONGEST_WAY: Micros = Micros::from_millis(100);
@@ -31,7 +35,8 @@ const LONGEST_WAY: Micros = Micros::from_millis(100);
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    /// Shortest that was measured, and their mean, in microseconds; the least is the largest number before the first.
+    /// Shortest that was measured, and their mean, in microseconds; the least is the largest number
+    /// before the first.
     least: u64,
     mean: u64,
     /// So many blocks more than usual may be on their way, and the time that they take.
@@ -63,8 +68,8 @@ impl Way {
         self.least = self.least.min(time);
     }
 
-    /// What follows from the samples, where a block comes so long after another at the soonest: that is no distance, and
-    /// the fewer blocks are on the way.
+    /// What follows from the samples, where a block comes so long after another at the soonest:
+    /// that is no distance, and the fewer blocks are on the way.
     pub(super) fn settle(&mut self, link: Micros, pace: Pace) {
         if self.least < u64::MAX {
             let least = self.least.saturating_sub(link.0);
@@ -82,7 +87,8 @@ impl Way {
 
     fn stretch(&mut self, way: u64, block: Micros) {
         let way = (way / block.0.max(1)).min(FARTHEST);
-        // Requests also wait at their peers, for as long as ever; from twice what is covered all of the way is added.
+        // Requests also wait at their peers, for as long as ever; from twice what is covered all of
+        // the way is added.
         let blocks = way.min(2 * way.saturating_sub(COVERED));
         self.blocks = blocks as u32;
         self.beyond = block.saturating_mul(blocks);
@@ -98,7 +104,8 @@ impl Way {
         self.blocks
     }
 
-    /// So many blocks apart others may be that are as fast: announcements reach them one way after the other.
+    /// So many blocks apart others may be that are as fast: announcements reach them one way after
+    /// the other.
     pub(super) fn skew(&self) -> u32 {
         2 * self.blocks
     }
@@ -108,7 +115,8 @@ impl Way {
         self.least == u64::MAX || self.blocks > 0
     }
 
-    /// Casts that share the link as if each had the rate of this one: a block takes so many times as long.
+    /// Casts that share the link as if each had the rate of this one: a block takes so many times
+    /// as long.
     pub(super) fn crowd(&self) -> u32 {
         self.crowd
     }

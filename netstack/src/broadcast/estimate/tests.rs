@@ -1,4 +1,5 @@
-//! The publication's numbers, and the closed form against a link that sends one thing after the other.
+//! The publication's numbers, and the closed form against a link that sends one thing after the
+//! other.
 
 use std::collections::BTreeSet;
 use std::vec;
@@ -98,8 +99,8 @@ fn the_published_times() {
     assert_eq!(chunked.after_us(bytes), 40_000);
 }
 
-/// When every node holds every chunk that its branch was dealt, found by sending one thing after the
-/// other instead of by the formula.
+/// When every node holds every chunk that its branch was dealt, found by sending one thing after
+/// the other instead of by the formula.
 fn simulated(tree: &Tree, deal: &Deal, sizes: &[u64]) -> Vec<Vec<u64>> {
     let heads = tree.first_layer();
     let mut held: Vec<Vec<u64>> = vec![Vec::new(); tree.nodes() as usize];

@@ -1,5 +1,6 @@
-//! [`Hasher`] by the BLAKE3 crate, for the control node, the simulator and tests: it uses what vector
-//! instructions there are. A kernel has no use for them and brings a hash function of its own.
+//! [`Hasher`] by the BLAKE3 crate, for the control node, the simulator and tests: it uses what
+//! vector instructions there are. A kernel has no use for them and brings a hash function of its
+//! own.
 
 use blake3::hazmat::{HasherExt as _, Mode, merge_subtrees_non_root, merge_subtrees_root};
 

@@ -1,31 +1,31 @@
-//! Double tree: for little data and many nodes, where two layers would take longer to fill than the data
-//! to send.
+//! Double tree: for little data and many nodes, where two layers would take longer to fill than the
+//! data to send.
 //!
-//! Two binary trees hang from the source, one for even and one for odd blocks. Who passes blocks on in one of
-//! them passes nothing on in the other, so every member receives each block once and sends no more than
-//! that: each block goes to two children, and of every two blocks one is theirs. The last member has the
-//! last block two slots a level after it was dealt.
+//! Two binary trees hang from the source, one for even and one for odd blocks. Who passes blocks on
+//! in one of them passes nothing on in the other, so every member receives each block once and
+//! sends no more than that: each block goes to two children, and of every two blocks one is theirs.
+//! The last member has the last block two slots a level after it was dealt.
 //!
-//! A member asks its parent for what comes next; a request that is there before the block makes a push of
-//! it. For a parent that is late or silent its own parent stands in, which had the block before it, then
-//! the parent in the other tree, then the source.
+//! A member asks its parent for what comes next; a request that is there before the block makes a
+//! push of it. For a parent that is late or silent its own parent stands in, which had the block
+//! before it, then the parent in the other tree, then the source.
 //!
-//! Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan"
-//! (Parallel Computing, 2009): the in-order tree and its mirror image or shift.
+//! Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+//! scan" (Parallel Computing, 2009): the in-order tree and its mirror image or shift.
 
 use alloc::vec::Vec;
 
 use super::{Next, Planner, Trouble, View};
 use crate::broadcast::message::{MAX_LISTED, MemberIndex};
 
-/// Blocks of one tree that a member asks its parent for in one message: a request a block would take three
-/// hundredths of a link that has nothing to spare.
+/// Blocks of one tree that a member asks its parent for in one message: a request a block would
+/// take three hundredths of a link that has nothing to spare.
 const GROUP: u32 = MAX_LISTED as u32;
-/// Blocks of one tree that are asked for at a time: enough for a round trip and three messages. A member is deep in one
-/// tree and high in the other, where blocks come much earlier; with a common bound it would stop asking in one
-/// until the other follows. And were it more, a parent that has many blocks would fill the link of its
-/// child with them, while those that the child has to pass on wait: what its own link loses then it never
-/// gets back.
+/// Blocks of one tree that are asked for at a time: enough for a round trip and three messages. A
+/// member is deep in one tree and high in the other, where blocks come much earlier; with a common
+/// bound it would stop asking in one until the other follows. And were it more, a parent that has
+/// many blocks would fill the link of its child with them, while those that the child has to pass
+/// on wait: what its own link loses then it never gets back.
 const AHEAD: u32 = 3 * GROUP;
 /// Attempts at ancestors and in the other tree before the source is asked.
 const PEER_ATTEMPTS: u32 = 4;
@@ -55,12 +55,12 @@ impl Side {
 
 /// Both trees over members `0..members`; the source is the root of each and has one child there.
 ///
-/// In the in-order numbering of a tree, from 1, a place with `l` trailing zeros is at height `l`, and
-/// those at odd places are leaves. Places of the odd side are those of the even side mirrored, or
-/// shifted by one where the number is odd, so that who has a height in one is a leaf in the other
-/// (with an odd number one member is a leaf in both). Members are numbered by their height, highest first, the
-/// even side before the odd one: a cast is announced in the order of numbers, and who passes blocks on should
-/// know of it first.
+/// In the in-order numbering of a tree, from 1, a place with `l` trailing zeros is at height `l`,
+/// and those at odd places are leaves. Places of the odd side are those of the even side mirrored,
+/// or shifted by one where the number is odd, so that who has a height in one is a leaf in the
+/// other (with an odd number one member is a leaf in both). Members are numbered by their height,
+/// highest first, the even side before the odd one: a cast is announced in the order of numbers,
+/// and who passes blocks on should know of it first.
 #[derive(Clone, Copy, Debug)]
 struct Trees {
     members: u32,
@@ -72,8 +72,8 @@ impl Trees {
         (self.members >> height).div_ceil(2)
     }
 
-    /// A member's place in the tree in which it has a height, and which one that is. The member that
-    /// has none is last: its place is odd, on the even side.
+    /// A member's place in the tree in which it has a height, and which one that is. The member
+    /// that has none is last: its place is odd, on the even side.
     fn inner(self, member: u32) -> (u32, Side) {
         let mut left = member;
         for height in (1..u32::BITS).rev() {

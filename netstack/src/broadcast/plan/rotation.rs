@@ -8,12 +8,13 @@
 //!
 //! The rotation: whoever serves row `i'` in column `j` begins with the member of row `2i' + j + 2`
 //! and goes on upwards. Then in every slot each member is sent to by exactly one and sends to
-//! exactly one: in slot `t` member `(r, j)` is served row `r - t`. A member asks in the order of these
-//! slots, so that few requests wait anywhere although nobody looks at a clock. All phases overlap:
-//! the whole takes `k + 2 n1` slots for `k` blocks, and some `k + 5/4 n1` with relays.
+//! exactly one: in slot `t` member `(r, j)` is served row `r - t`. A member asks in the order of
+//! these slots, so that few requests wait anywhere although nobody looks at a clock. All phases
+//! overlap: the whole takes `k + 2 n1` slots for `k` blocks, and some `k + 5/4 n1` with relays.
 //!
-//! In a large grid the head serves only the first columns, and a child there the child of its row some columns on ([`layout`]);
-//! the heads that have no column of their own then are served by heads, after their children: head `r` in place of column `r`.
+//! In a large grid the head serves only the first columns, and a child there the child of its row
+//! some columns on ([`layout`]); the heads that have no column of their own then are served by
+//! heads, after their children: head `r` in place of column `r`.
 //!
 //! A head that is late or silent gets deputies: child `(i, round mod h)` asks the source instead of
 //! the head, the other children ask that child. In a mesh the deputies are the other members. For a
@@ -33,15 +34,16 @@ mod layout;
 const AHEAD: u32 = 2;
 /// The same for a child and its head: so that a request can be named again before its turn comes.
 const CHILD_AHEAD: u32 = 1;
-/// Blocks of 8 KiB that fit the port of a switch, a little less than 256 KB: whatever comes at once to
-/// a member, nothing is lost.
+/// Blocks of 8 KiB that fit the port of a switch, a little less than 256 KB: whatever comes at once
+/// to a member, nothing is lost.
 const MOST_ASKED: u32 = 28;
 /// Rounds that deputies stand in for a head the first time; doubled with every time.
 const DEPUTY_ROUNDS: u32 = 4;
-/// The same in blocks, where rounds are short: to find out again that the head is late costs everybody some.
+/// The same in blocks, where rounds are short: to find out again that the head is late costs
+/// everybody some.
 const DEPUTY_BLOCKS: u32 = 128;
-/// Requests for one block of a row by its other members that make one of them ask the dealer: a single one may come of a
-/// request that was lost.
+/// Requests for one block of a row by its other members that make one of them ask the dealer: a
+/// single one may come of a request that was lost.
 const CALLS: u32 = 2;
 /// Blocks that may come so many others later than they were asked for: no row lags by that.
 const NO_LAG: u32 = 24;
@@ -53,8 +55,8 @@ const MAX_STRIKES: u32 = 6;
 const MAX_LATE_ROWS: usize = 256;
 /// Rows whose lag is known: more than the largest grid has.
 const MAX_LAG_ROWS: u32 = 512;
-/// Draws of a member that might stand in for somebody else's, outside the own column at first: where one is late, all of
-/// its column lack what it serves.
+/// Draws of a member that might stand in for somebody else's, outside the own column at first:
+/// where one is late, all of its column lack what it serves.
 const DRAWS: u32 = 12;
 const OTHER_COLUMNS: u32 = 8;
 /// Attempts at one deputy before the next one is tried.
@@ -89,8 +91,9 @@ pub(crate) struct Rotation {
     late: alloc::vec::Vec<LateRow>,
     /// How late each row's blocks came last from whoever serves them to this member, in blocks.
     lag: alloc::vec::Vec<u16>,
-    /// The block that others of its row missed last, who of them asked for it last, and how many did. Requests for several blocks
-    /// are not counted beside one another on purpose: deputies would act sooner, and cost more beside slow members.
+    /// The block that others of its row missed last, who of them asked for it last, and how many
+    /// did. Requests for several blocks are not counted beside one another on purpose: deputies
+    /// would act sooner, and cost more beside slow members.
     called: (u32, MemberIndex, u32),
 }
 
@@ -112,8 +115,8 @@ impl Rotation {
         }
     }
 
-    /// Whether somebody else is asked for a block because its row lags: as many requests are as it takes to make up for it by the
-    /// end.
+    /// Whether somebody else is asked for a block because its row lags: as many requests are as it
+    /// takes to make up for it by the end.
     fn diverts(&self, view: &mut View<'_>, block: u32) -> bool {
         let lag = self.lag.get(self.layout.row(block) as usize);
         let lag = lag.map_or(0, |lag| u32::from(*lag));
@@ -139,7 +142,8 @@ impl Rotation {
         } else if my_column < height {
             self.layout.child(row, my_column).unwrap_or(head)
         } else {
-            // The row has no child in the last column: another one each round, so that nobody stands in for long.
+            // The row has no child in the last column: another one each round, so that nobody
+            // stands in for long.
             let turn = my_row + row + self.layout.round(block);
             self.layout.child(row, turn % height).unwrap_or(head)
         }
@@ -211,7 +215,8 @@ impl Rotation {
         late.any(|late| late.row == row && round < late.until_round)
     }
 
-    /// Whether the own row's block is not asked from the child of the row that usually serves it here.
+    /// Whether the own row's block is not asked from the child of the row that usually serves it
+    /// here.
     fn relay_is_late(&self, block: u32) -> bool {
         let round = self.layout.round(block);
         (self.late.iter()).any(|late| late.row == RELAY && round < late.until_round)
@@ -269,7 +274,8 @@ impl Rotation {
             if member == self.me {
                 return dealer();
             }
-            // One that is only late has asked: if each sibling stood in for it, all of them would ask the source.
+            // One that is only late has asked: if each sibling stood in for it, all of them would
+            // ask the source.
             if !view.is_gone(member) {
                 return member;
             }
@@ -309,10 +315,10 @@ impl Rotation {
         }
     }
 
-    /// Somebody who is likely to have a block that everybody gets, whatever its row: so the load of those who are late
-    /// or dead falls on all alike, not on the few others of their row. Only of those whose address is known: to ask for
-    /// one that is not costs more than the block, and everybody would learn every address. Heads, whose addresses more
-    /// members know, are left out.
+    /// Somebody who is likely to have a block that everybody gets, whatever its row: so the load of
+    /// those who are late or dead falls on all alike, not on the few others of their row. Only of
+    /// those whose address is known: to ask for one that is not costs more than the block, and
+    /// everybody would learn every address. Heads, whose addresses more members know, are left out.
     fn anybody(&self, view: &mut View<'_>, block: u32) -> Option<MemberIndex> {
         let column = self.coordinates().map(|(_, column)| column);
         let mut soonest: Option<(u32, MemberIndex)> = None;
@@ -340,7 +346,8 @@ impl Rotation {
         soonest.map(|(_, member)| member)
     }
 
-    /// Another child of a block's row whose address is known, a different one for each asker and round.
+    /// Another child of a block's row whose address is known, a different one for each asker and
+    /// round.
     fn row_mate(
         &self,
         view: &View<'_>,
@@ -591,7 +598,8 @@ impl Planner for Rotation {
     fn patience(&self, _block: u32, from: MemberIndex) -> u32 {
         match self.layout.place(from) {
             Place::Source | Place::Holder => (AHEAD + 1) * self.layout.rows,
-            // It says after what is normal that it keeps a request, and the first request is made ahead.
+            // It says after what is normal that it keeps a request, and the first request is made
+            // ahead.
             Place::Head(_) if self.is_mesh() => self.layout.rows * 3 / 4,
             Place::Head(_) => self.layout.columns() * 3 / 4,
             Place::Child { .. } => 0,

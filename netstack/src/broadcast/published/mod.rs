@@ -1,27 +1,29 @@
-//! The published scheme, whole, on the engine that serves every scheme; `tree` and `direct` are special
-//! cases of it.
+//! The published scheme, whole, on the engine that serves every scheme; `tree` and `direct` are
+//! special cases of it.
 //!
-//! Source: Chunked broadcast, steps 1 to 7. Control deals chunks to the first layer in turn; every inner
-//! node passes its branch's chunks on to its children in turn; then every node asks others for the chunks it
-//! lacks, one at a time, whom it estimates to hold them ([`Policy`], [`Choice`], [`Presence`]).
+//! Source: Chunked broadcast, steps 1 to 7. Control deals chunks to the first layer in turn; every
+//! inner node passes its branch's chunks on to its children in turn; then every node asks others
+//! for the chunks it lacks, one at a time, whom it estimates to hold them ([`Policy`], [`Choice`],
+//! [`Presence`]).
 //!
 //! How it stands on an engine that pulls: a node asks its parent (a head: control) for its branch's
 //! chunks when their turn comes by the estimate, and the parent serves its children in the order of
-//! their numbers, each whole chunk before the next. A request for a chunk is a request for its blocks, and
-//! for the list blocks they are checked against, at one node. The header travels as the announcement
-//! and the roster ([`super::header`]).
+//! their numbers, each whole chunk before the next. A request for a chunk is a request for its
+//! blocks, and for the list blocks they are checked against, at one node. The header travels as the
+//! announcement and the roster ([`super::header`]).
 //!
-//! Ours, where the publication is silent: who does not take part yet answers *not here* instead of nothing; requests
-//! are served in the order they came; the correction is the time of one chunk for every
-//! *not here*, all of them at most as long as the distribution; [`PublishedOptions::fallback`], which looks past all
-//! that are silent, and asks control when eight one after the other, for whichever chunks, were silent or, with the estimate as
-//! late as it can be, did not have the chunk, and no chunk came meanwhile.
+//! Ours, where the publication is silent: who does not take part yet answers *not here* instead of
+//! nothing; requests are served in the order they came; the correction is the time of one chunk for
+//! every *not here*, all of them at most as long as the distribution;
+//! [`PublishedOptions::fallback`], which looks past all that are silent, and asks control when
+//! eight one after the other, for whichever chunks, were silent or, with the estimate as late as it
+//! can be, did not have the chunk, and no chunk came meanwhile.
 //!
 //! - [`planner`](mod@planner): the scheme at one station; `progress` counts what is here by chunks,
 //!   `queue` orders what waits.
 //!
-//! Invariant: without the fallback nothing happens that is not published, but that the engine repeats
-//! what was lost; with it every cast ends for every living member.
+//! Invariant: without the fallback nothing happens that is not published, but that the engine
+//! repeats what was lost; with it every cast ends for every living member.
 
 mod planner;
 mod progress;
@@ -116,8 +118,8 @@ impl PublishedOptions {
         sizes && deal && self.tree(1).is_ok()
     }
 
-    /// The options that make `tree` or `direct` of the published scheme: one chunk, which is passed on
-    /// when it is whole, and nothing left to swap.
+    /// The options that make `tree` or `direct` of the published scheme: one chunk, which is passed
+    /// on when it is whole, and nothing left to swap.
     fn whole(fan_out: u32) -> Self {
         PublishedOptions {
             fan_out,
@@ -135,18 +137,21 @@ impl PublishedOptions {
     }
 }
 
-/// Most chunks that are dealt, counted as often as each is: every station keeps a place of [`DEALT_BYTES`] for each.
+/// Most chunks that are dealt, counted as often as each is: every station keeps a place of
+/// [`DEALT_BYTES`] for each.
 const MAX_DEALT: u64 = 1 << 15;
 /// Memory that [`super::estimate::Estimate`] takes for a dealt chunk.
 const DEALT_BYTES: usize = size_of::<super::estimate::Dealt>() + 2 * size_of::<u32>();
 
-/// The same for a chunk: its size, its bounds, what of it lacks, and where it is among those that lack.
+/// The same for a chunk: its size, its bounds, what of it lacks, and where it is among those that
+/// lack.
 const CHUNK_BYTES: usize = size_of::<u64>() + 5 * size_of::<u32>();
 
 // Small beside the memory of a node; whether there is room for it is asked before it is made.
 const _: () = assert!(MAX_DEALT as usize * DEALT_BYTES <= 2 << 20);
 
-/// The options make sense, and what a station keeps of the plan of such a cast is bounded. True for other schemes.
+/// The options make sense, and what a station keeps of the plan of such a cast is bounded. True for
+/// other schemes.
 pub(super) fn is_bounded(scheme: &Scheme, cold: u32, object: &Object) -> bool {
     if let Scheme::Published(options) = scheme
         && !options.is_sound()
@@ -167,7 +172,8 @@ pub(super) fn plan_bytes(scheme: &Scheme, cold: u32, object: &Object) -> u64 {
         + nodes * size_of::<u32>() as u64
 }
 
-/// Chunks that are dealt, each counted as often as it is, chunks, and the tree of a cast's plan; None for schemes without one.
+/// Chunks that are dealt, each counted as often as it is, chunks, and the tree of a cast's plan;
+/// None for schemes without one.
 fn plan_size(scheme: &Scheme, cold: u32, object: &Object) -> Option<(u64, u32, Tree)> {
     let (options, tree) = options(scheme, cold)?;
     let nodes = tree.first_layer();

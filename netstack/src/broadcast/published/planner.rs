@@ -14,8 +14,8 @@ use crate::broadcast::message::{MemberIndex, Setup};
 use crate::broadcast::plan::{Next, Planner, Service, Trouble, View};
 use crate::time::{Instant, Micros};
 
-/// Blocks of a branch's chunk that are asked for in advance: enough for a round trip of as many block
-/// times, few enough that a parent can keep those of all its children.
+/// Blocks of a branch's chunk that are asked for in advance: enough for a round trip of as many
+/// block times, few enough that a parent can keep those of all its children.
 const AHEAD: usize = 16;
 /// A child asks its parent for a chunk so many chunk times before its turn by the estimate.
 const EARLY_CHUNKS: u64 = 2;
@@ -23,11 +23,12 @@ const EARLY_CHUNKS: u64 = 2;
 const EARLY: u64 = 2_000;
 /// With the fallback: times that a parent may not answer before control is asked.
 const PARENT_TRIES: u32 = 2;
-/// With the fallback: candidates, of whichever chunks, that may one after the other not answer, or not have the chunk when the
-/// estimate can be no later, while no chunk comes: then control is asked for the last of these chunks.
+/// With the fallback: candidates, of whichever chunks, that may one after the other not answer, or
+/// not have the chunk when the estimate can be no later, while no chunk comes: then control is
+/// asked for the last of these chunks.
 const SWAP_TRIES: u32 = 8;
-/// With the fallback: an inner node whose children have asked for nothing for so many chunk times after
-/// the estimate says that they are served takes part in the swap.
+/// With the fallback: an inner node whose children have asked for nothing for so many chunk times
+/// after the estimate says that they are served takes part in the swap.
 const CHILDLESS_CHUNKS: u64 = 16;
 /// Shortest wait between looks at an estimate that is about to come true.
 const LOOK_AGAIN: Micros = Micros(100);
@@ -349,8 +350,8 @@ impl Published {
         Some(Current { chunk, from })
     }
 
-    /// Chooses one of `count` candidates, `get` names them. Never this node itself; with the fallback
-    /// none that is known not to answer, if there are others.
+    /// Chooses one of `count` candidates, `get` names them. Never this node itself; with the
+    /// fallback none that is known not to answer, if there are others.
     fn choose(
         &self,
         count: u32,
@@ -365,8 +366,8 @@ impl Published {
             Choice::Middle => count / 2,
             Choice::Highest => count - 1,
         };
-        // Downwards from the choice: the next best where a number was asked for. Each step names another, so after as many
-        // as are avoided, and this node, one is found if there is one.
+        // Downwards from the choice: the next best where a number was asked for. Each step names
+        // another, so after as many as are avoided, and this node, one is found if there is one.
         let avoided = match self.options.fallback {
             true => view.silent,
             false => &[],
@@ -376,7 +377,8 @@ impl Published {
         candidates.find(|from| *from != self.me && avoided.binary_search(from).is_err())
     }
 
-    /// With the fallback: a chunk that somebody should hold by now, and all who should do not answer. Control has it.
+    /// With the fallback: a chunk that somebody should hold by now, and all who should do not
+    /// answer. Control has it.
     fn forsaken(&self, now: Sent, view: &View<'_>) -> Option<Current> {
         if !self.options.fallback || view.gone.is_empty() {
             return None;
@@ -416,7 +418,8 @@ impl Published {
         }
     }
 
-    /// Whoever was asked for the chunk is not asked any more; after so many in vain without a chunk that came control is.
+    /// Whoever was asked for the chunk is not asked any more; after so many in vain without a chunk
+    /// that came control is.
     fn give_up(&mut self, chunk: u32, in_vain: bool) {
         self.in_vain += u32::from(in_vain);
         let forsaken = self.options.fallback && self.in_vain >= SWAP_TRIES;
@@ -426,8 +429,8 @@ impl Published {
         });
     }
 
-    /// *Not here*: the whole distribution is later than thought, by one chunk more, up to as long as
-    /// it takes. False: that much later it was already.
+    /// *Not here*: the whole distribution is later than thought, by one chunk more, up to as long
+    /// as it takes. False: that much later it was already.
     fn correct(&mut self, chunk: u32) -> bool {
         let heads = self.estimate.tree().first_layer();
         let last = Place {
@@ -567,7 +570,8 @@ impl Planner for Published {
             Trouble::NotHere => {
                 // Once for all blocks of the request.
                 if let Some(current) = asked {
-                    // Where the middle or the highest is chosen the same one would be asked again at once, for ever.
+                    // Where the middle or the highest is chosen the same one would be asked again
+                    // at once, for ever.
                     let corrected = self.correct(current.chunk);
                     self.give_up(current.chunk, !corrected && self.options.fallback);
                 }
@@ -576,7 +580,8 @@ impl Planner for Published {
             _ if !self.options.fallback => Some(from),
             _ => {
                 if let Some(current) = asked {
-                    // Where the choice is no draw, who is late is chosen again: it may be dead, and the end near.
+                    // Where the choice is no draw, who is late is chosen again: it may be dead, and
+                    // the end near.
                     let drawn = self.options.choice == Choice::Random;
                     self.give_up(current.chunk, trouble != Trouble::Late || !drawn);
                 }

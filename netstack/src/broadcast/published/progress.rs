@@ -68,8 +68,8 @@ impl Chunks {
         }
     }
 
-    /// A block came. Gives the chunk that is complete with it; with a list block several may be, and
-    /// the caller asks [`Chunks::is_held`] where it matters.
+    /// A block came. Gives the chunk that is complete with it; with a list block several may be,
+    /// and the caller asks [`Chunks::is_held`] where it matters.
     pub(super) fn arrived(&mut self, block: u32, have: &Bitmap) -> Option<u32> {
         if block < self.lists {
             for at in (0..self.lacking.len()).rev() {

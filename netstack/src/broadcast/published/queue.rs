@@ -5,8 +5,8 @@ use alloc::collections::VecDeque;
 
 use crate::broadcast::message::MemberIndex;
 
-/// Askers whose place is remembered. They ask for one chunk at a time, so more than this would mean a
-/// wait of as many chunks; the oldest is forgotten first, and served first.
+/// Askers whose place is remembered. They ask for one chunk at a time, so more than this would mean
+/// a wait of as many chunks; the oldest is forgotten first, and served first.
 const MAX_ASKERS: usize = 128;
 
 /// Who asked when.

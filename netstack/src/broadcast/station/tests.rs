@@ -51,7 +51,8 @@ fn requested(station: &mut Station, now: Instant, memory: &mut Memory) -> Vec<(C
     requested
 }
 
-/// Two casts that have asked for a block each, which is all that they may, and a link that has just been used up.
+/// Two casts that have asked for a block each, which is all that they may, and a link that has just
+/// been used up.
 fn asked(memory: &mut Memory) -> (Station, Vec<(CastId, u32)>) {
     let mut station = station(2, 16, Consent::Given, memory);
     let asked = requested(&mut station, START, memory);

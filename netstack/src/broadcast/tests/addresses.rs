@@ -140,7 +140,8 @@ impl Victim {
 fn the_addresses_that_a_member_keeps_are_bounded_over_all_casts() {
     let mut victim = Victim::new(MOST);
     for round in 0..40 {
-        // Again and again under other numbers: more at once than it takes, each page twice, and asked for by others.
+        // Again and again under other numbers: more at once than it takes, each page twice, and
+        // asked for by others.
         let casts = round * 10..(round + 1) * 10;
         for cast in casts.clone() {
             victim.announce(cast, MEMBERS);
@@ -212,7 +213,8 @@ fn who_announces_beyond_the_bound_is_told_and_nothing_is_kept() {
     }
     assert_eq!(victim.member.footprint().casts, 2);
     assert_eq!(victim.member.pages_kept(), kept);
-    // Others ask it all the same: they are told at once, as by whoever has no room for the blocks. Casts long ago are forgotten.
+    // Others ask it all the same: they are told at once, as by whoever has no room for the blocks.
+    // Casts long ago are forgotten.
     let mut blocks = Blocks::one(0);
     blocks.push(3);
     let answer = Answer::NotHere;
@@ -254,7 +256,8 @@ fn the_store_says_for_how_many_members_there_is_room() {
     assert!(victim.refuses(1));
     victim.announce(1, 60);
     assert!(victim.takes_part(1));
-    // Its pages have not come, so that the store still has all of its room; it is promised nevertheless.
+    // Its pages have not come, so that the store still has all of its room; it is promised
+    // nevertheless.
     victim.announce(2, 41);
     assert_eq!((victim.takes_part(2), victim.says(2)), (false, Vec::new()));
     victim.announce(2, 40);
@@ -298,8 +301,8 @@ fn room_that_another_cast_leaves_is_waited_for() {
     assert!(victim.takes_part(2));
 }
 
-/// Its addresses come with it, so that it shows who said it again from elsewhere. Taken, it would be a cast without a
-/// clock, whose member waits for its turn until long after the end.
+/// Its addresses come with it, so that it shows who said it again from elsewhere. Taken, it would
+/// be a cast without a clock, whose member waits for its turn until long after the end.
 #[test]
 fn a_first_announcement_from_another_address_is_not_taken() {
     let mut victim = Victim::new(0);

@@ -133,8 +133,8 @@ impl Asker {
     }
 }
 
-/// A member of so many casts with blocks of this size, announced at once or one after the other: what it asks for
-/// before any comes, and the fragments of one block.
+/// A member of so many casts with blocks of this size, announced at once or one after the other:
+/// what it asks for before any comes, and the fragments of one block.
 fn asked_for(casts: u64, block_log2: u8, at_once: bool, credit: u32) -> (u32, u32) {
     let mut asker = Asker::new(block_log2, credit);
     let last = asker.object.blocks() - 1;

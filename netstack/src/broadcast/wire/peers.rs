@@ -1,10 +1,12 @@
 //! A page of a roster: the addresses of up to [`PAGE_PEERS`] members, in few bytes.
 //!
-//! At thousands of members the pages are what a cast of little data waits for first. The control node numbers addresses
-//! one after the other, and network cards of one maker have their first bytes in common: what all
-//! members of a page share is written once. Anything else is written as it is, 12 bytes a member.
+//! At thousands of members the pages are what a cast of little data waits for first. The control
+//! node numbers addresses one after the other, and network cards of one maker have their first
+//! bytes in common: what all members of a page share is written once. Anything else is written as
+//! it is, 12 bytes a member.
 //!
-//! Invariant: what was read has at least one member and no port 0; reading what was written gives the same.
+//! Invariant: what was read has at least one member and no port 0; reading what was written gives
+//! the same.
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
@@ -19,11 +21,12 @@ use crate::wire::field::{Reader, Writer};
 pub(super) const MOST_BYTES: usize = 2 + PAGE_PEERS as usize * PEER_LEN;
 /// Bytes of an Ethernet address.
 const MAC_BYTES: usize = 6;
-/// How many first bytes of the Ethernet addresses are written once, where addresses follow one another; where they do
-/// not, peers are written as they are.
+/// How many first bytes of the Ethernet addresses are written once, where addresses follow one
+/// another; where they do not, peers are written as they are.
 const AS_THEY_ARE: u8 = u8::MAX;
 
-/// First bytes that all Ethernet addresses have in common; None: the members' addresses do not follow one another.
+/// First bytes that all Ethernet addresses have in common; None: the members' addresses do not
+/// follow one another.
 fn shared(peers: &[Peer]) -> Option<usize> {
     let first = peers.first()?;
     let mut same = MAC_BYTES;

@@ -1,7 +1,7 @@
 //! What every member is told about a cast, as the announcement carries it.
 //!
-//! Invariant: a setup that was read describes an object of possible sizes; that its hashes are those
-//! of its id is left to whoever takes part ([`Object::check`]).
+//! Invariant: a setup that was read describes an object of possible sizes; that its hashes are
+//! those of its id is left to whoever takes part ([`Object::check`]).
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -34,7 +34,8 @@ impl Exchange {
             return io.outbox.push(from, Item::Got { block });
         }
         if let Some(inbound) = self.inbound.get_mut(&round) {
-            // Its sender waits, and knows of nothing that it owes. If something was asked for a while ago, the pull was lost.
+            // Its sender waits, and knows of nothing that it owes. If something was asked for a
+            // while ago, the pull was lost.
             if self.scheme == Scheme::Default && packets(bytes) <= SMALL_PACKETS {
                 // Of a short block all was sent before it said so.
                 let before = inbound.outstanding();
@@ -101,8 +102,8 @@ impl Exchange {
         self.overdue.remove(&round);
         let unasked = match self.is_unasked(expected) {
             true => packets(expected),
-            // What its sender said before these first packets, that it is ready, was lost, or came before this rank had begun.
-            // No beginning is longer than a pull may be.
+            // What its sender said before these first packets, that it is ready, was lost, or came
+            // before this rank had begun. No beginning is longer than a pull may be.
             false => io.credit.opening().max(last + 1).min(64),
         };
         let inbound = self.inbound.entry(round).or_insert_with(|| {
@@ -150,8 +151,8 @@ impl Exchange {
         }
     }
 
-    /// The last blocks have come over a network that loses datagrams. Their senders wait for nothing but to hear so, and would
-    /// ask only after a while.
+    /// The last blocks have come over a network that loses datagrams. Their senders wait for
+    /// nothing but to hear so, and would ask only after a while.
     fn say_again(&self, io: &mut Io<'_>) {
         let block = self.block();
         for place in 1..=LAST.min(self.next_last) {
@@ -161,8 +162,9 @@ impl Exchange {
         }
     }
 
-    /// A block begins where datagrams are lost: senders of the next rounds should have said that they are ready, as they do some
-    /// rounds ahead. If that was lost they would wait in vain when their turn comes.
+    /// A block begins where datagrams are lost: senders of the next rounds should have said that
+    /// they are ready, as they do some rounds ahead. If that was lost they would wait in vain when
+    /// their turn comes.
     fn look_ahead(&self, round: u32, io: &mut Io<'_>) {
         if self.scheme != Scheme::Default || !io.credit.is_lossy() {
             return;
@@ -182,9 +184,9 @@ impl Exchange {
             || self.overdue.contains_key(&round)
     }
 
-    /// A block has come: senders of earlier rounds should be ready. What they said may be lost. Blocks that go unasked
-    /// are on their way, from senders that are a little behind: to be asked would hold these up further, so that all others
-    /// overtake them.
+    /// A block has come: senders of earlier rounds should be ready. What they said may be lost.
+    /// Blocks that go unasked are on their way, from senders that are a little behind: to be asked
+    /// would hold these up further, so that all others overtake them.
     fn look_back(&mut self, round: u32, io: &mut Io<'_>) {
         if self.scheme != Scheme::Default {
             return;
@@ -230,10 +232,11 @@ impl Exchange {
         }
     }
 
-    /// Asks for packets, as far as the credit goes, the earliest rounds first. Senders of the next rounds are asked ahead, so
-    /// that one that has nothing else to do need not wait to be asked; they serve their earlier rounds before this rank. What is
-    /// asked of a later round takes nothing from an earlier one that becomes ready after it: else ranks that begin a little out of
-    /// step wait for senders that serve somebody else first.
+    /// Asks for packets, as far as the credit goes, the earliest rounds first. Senders of the next
+    /// rounds are asked ahead, so that one that has nothing else to do need not wait to be asked;
+    /// they serve their earlier rounds before this rank. What is asked of a later round takes
+    /// nothing from an earlier one that becomes ready after it: else ranks that begin a little out
+    /// of step wait for senders that serve somebody else first.
     pub(in crate::exchange) fn pull(&mut self, io: &mut Io<'_>) {
         let mut active = self
             .inbound
@@ -254,8 +257,8 @@ impl Exchange {
                 let room = left.min(io.credit.room());
                 let is_short = self.is_short(self.receives(round));
                 let is_full = match is_short {
-                    // A short block is under way then, whose arrival or silence looks here again. Whatever else is under way
-                    // may go on for long.
+                    // A short block is under way then, whose arrival or silence looks here again.
+                    // Whatever else is under way may go on for long.
                     true => {
                         let used = self.short_outstanding();
                         used > 0 && used + count > io.credit.beside_unasked(io.now)
@@ -280,7 +283,8 @@ impl Exchange {
             }
             let inbound = &self.inbound[&round];
             left = left.saturating_sub(inbound.outstanding());
-            // Two senders share the link only when the end of a block meets the beginning of the next, or while one is silent.
+            // Two senders share the link only when the end of a block meets the beginning of the
+            // next, or while one is silent.
             if inbound.outstanding() > 0 && inbound.wants() > 0 {
                 return;
             }
@@ -314,8 +318,9 @@ impl Exchange {
         active < SENDERS || io.credit.used() + packets <= io.credit.each()
     }
 
-    /// Most packets under way from the sender of this round. Where that of an earlier one is silent it may only be busy, and
-    /// come back soon: what others were asked for in its place holds it up then, so that is little on links that are not paced.
+    /// Most packets under way from the sender of this round. Where that of an earlier one is silent
+    /// it may only be busy, and come back soon: what others were asked for in its place holds it up
+    /// then, so that is little on links that are not paced.
     fn most_of(&self, round: u32, credit: &Credit) -> u32 {
         let mut earlier = self.inbound.range(..round);
         match earlier.any(|(_, inbound)| inbound.lends()) {
@@ -349,7 +354,8 @@ impl Exchange {
             return false;
         };
         io.count_again(again);
-        // The others are what they are called: whoever sends everything at once does so whatever is lost.
+        // The others are what they are called: whoever sends everything at once does so whatever is
+        // lost.
         if again > 0 && self.scheme == Scheme::Default {
             io.credit.repaired(again);
         }

@@ -1,8 +1,10 @@
-//! The sending side of an exchange: who is told that this rank is ready, what goes unasked, and who is told again.
+//! The sending side of an exchange: who is told that this rank is ready, what goes unasked, and who
+//! is told again.
 //!
 //! Neighbour: [`super`] has what both sides share, `receiving` the other side.
 //!
-//! Invariant: a block is told of, or sent unasked, as long as its receiver has not said that it has it.
+//! Invariant: a block is told of, or sent unasked, as long as its receiver has not said that it has
+//! it.
 
 use alloc::vec::Vec;
 
@@ -128,8 +130,8 @@ impl Exchange {
         }
     }
 
-    /// The receiver knows that this rank is ready, and has not begun or has others before it; it asks. Its place is for others
-    /// until then.
+    /// The receiver knows that this rank is ready, and has not begun or has others before it; it
+    /// asks. Its place is for others until then.
     pub(in crate::exchange) fn noted(&mut self, from: Rank, io: &mut Io<'_>) {
         let round = self.order.round(self.me, from);
         if self.scheme == Scheme::Default && self.parked.contains(&round) {
@@ -145,7 +147,8 @@ impl Exchange {
         self.advance(io);
     }
 
-    /// A receiver gives up its place, and is told again later; much later if it asks by itself (`noted`).
+    /// A receiver gives up its place, and is told again later; much later if it asks by itself
+    /// (`noted`).
     fn park(&mut self, round: u32, noted: bool, io: &mut Io<'_>) {
         self.drop_slot(round);
         if self.parked.is_empty() || (!noted && self.parked.len() == self.noted.len()) {
@@ -273,7 +276,8 @@ impl Exchange {
         }
     }
 
-    /// A receiver that asks for a short block misses it: it has left this rank, and not just now, so that it meets the pull.
+    /// A receiver that asks for a short block misses it: it has left this rank, and not just now,
+    /// so that it meets the pull.
     fn is_missed(&self, round: u32, io: &Io<'_>) -> bool {
         let slot = self.slots.get(&round);
         let slot = slot.filter(|slot| slot.sent && slot.serial == 0);
@@ -326,8 +330,9 @@ impl Exchange {
             // It comes, and tells it.
             return;
         }
-        // The other schemes say themselves whose turn it is. By the default one a rank that began late is asked by all at once, and
-        // tells them when their turns come: their credit would wait here, and they would ask again and again.
+        // The other schemes say themselves whose turn it is. By the default one a rank that began
+        // late is asked by all at once, and tells them when their turns come: their credit would
+        // wait here, and they would ask again and again.
         let told = self.told_packets + packets(self.sends(round));
         let is_later = match self.scheme {
             Scheme::Default => round >= self.next && told > TOLD_AHEAD * io.credit.each(),
@@ -412,7 +417,8 @@ impl Exchange {
         self.advance(io);
     }
 
-    /// Tells some of those again that gave up their place; those that ask by themselves after all others, and seldom.
+    /// Tells some of those again that gave up their place; those that ask by themselves after all
+    /// others, and seldom.
     pub(super) fn remind(&mut self, io: &mut Io<'_>) {
         let noted = self.parked.len() == self.noted.len();
         let is_meant = |round: &&u32| noted || !self.noted.contains(round);

@@ -2,7 +2,8 @@
 //!
 //! Neighbours: [`super`] has the operations, `receiving` hears of ends, `liveness` finds out.
 //!
-//! Invariant: what fails names a rank that has a part in it, and that was lost or has taken back its part.
+//! Invariant: what fails names a rank that has a part in it, and that was lost or has taken back
+//! its part.
 
 use alloc::vec::Vec;
 
@@ -53,7 +54,8 @@ impl Endpoint {
         if before.is_some() && sure < Sure::Dead {
             return;
         }
-        // Others hear of it from this rank, in as many steps as the number of ranks has binary digits.
+        // Others hear of it from this rank, in as many steps as the number of ranks has binary
+        // digits.
         let mut step = 1;
         while step < size {
             let to = Rank(((u64::from(me.0) + u64::from(step)) % u64::from(size)) as u32);
@@ -64,7 +66,8 @@ impl Endpoint {
         }
     }
 
-    /// What still needs a rank whose node does not answer fails. One whose program has ended may have done its part, and is asked.
+    /// What still needs a rank whose node does not answer fails. One whose program has ended may
+    /// have done its part, and is asked.
     pub(super) fn fail_without_lost(&mut self, now: Instant) {
         let Some((earliest, since)) = self.lost.earliest_dead() else {
             return;
@@ -90,8 +93,8 @@ impl Endpoint {
         }
     }
 
-    /// A posted receive waits for a message behind others that nobody receives and that fill the room there is: a program that waits
-    /// for nothing else waits for ever.
+    /// A posted receive waits for a message behind others that nobody receives and that fill the
+    /// room there is: a program that waits for nothing else waits for ever.
     pub fn is_stuck(&self, op: OpId) -> bool {
         self.letters.incoming.is_stuck(op)
     }
@@ -101,10 +104,11 @@ impl Endpoint {
         self.letters.incoming.is_full()
     }
 
-    /// The program has ended, and its memory is not touched any more: what is posted is cancelled, and peers that wait for
-    /// this rank hear that it has ended. The endpoint goes on answering for what was done before, and sends what it has copied:
-    /// whoever was late, or missed the last answer, asks for it. It is kept as long as there is room for it; once it is
-    /// forgotten its peers take this rank for lost.
+    /// The program has ended, and its memory is not touched any more: what is posted is cancelled,
+    /// and peers that wait for this rank hear that it has ended. The endpoint goes on answering for
+    /// what was done before, and sends what it has copied: whoever was late, or missed the last
+    /// answer, asks for it. It is kept as long as there is room for it; once it is forgotten its
+    /// peers take this rank for lost.
     pub fn leave(&mut self, now: Instant) {
         if self.left {
             return;
@@ -184,8 +188,9 @@ impl Endpoint {
         self.cause
     }
 
-    /// This rank takes no part in its next all-to-all of a context, because of `why`: it counts as begun and failed, and ranks that need this
-    /// one in it hear of the reason. That needs no room, so it can be done where the exchange cannot be posted.
+    /// This rank takes no part in its next all-to-all of a context, because of `why`: it counts as
+    /// begun and failed, and ranks that need this one in it hear of the reason. That needs no room,
+    /// so it can be done where the exchange cannot be posted.
     ///
     /// # Errors
     /// There is no such context, or no such rank; nothing has changed then.
@@ -203,7 +208,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for this rank, and hears at once.
+    /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for
+    /// this rank, and hears at once.
     pub(super) fn skip_exchange(&mut self, context: u16, why: Error) {
         let number = self.numbers.begin(context, Line::Exchanges);
         let id = (context, number);
@@ -224,7 +230,8 @@ impl Endpoint {
     pub(super) fn tell_spoiled(&mut self, to: Rank, (context, number): (u16, u32)) {
         let fault = self.numbers.fault(Line::Exchanges, (context, number));
         let fault = fault.and_then(|(error, bytes)| Some((reason(error)?, bytes)));
-        // With what this rank had for each other in it, so that who asks sees for itself whether this one is at fault.
+        // With what this rank had for each other in it, so that who asks sees for itself whether
+        // this one is at fault.
         if let Some(((rank, why), bytes)) = fault {
             self.tell_if_lost(to, rank, why);
             let fault = Item::Fault {
@@ -236,7 +243,8 @@ impl Endpoint {
             };
             self.outbox.push(to, fault);
         } else if self.left {
-            // Its program ended during the exchange. To refuse as well would read as if it had withdrawn from it alone.
+            // Its program ended during the exchange. To refuse as well would read as if it had
+            // withdrawn from it alone.
             return self.tell_ended_exchange(to, (context, number));
         }
         let block = BlockId::Exchange(context, number);
@@ -308,7 +316,8 @@ impl Endpoint {
         }
     }
 
-    /// What fails here when an operation has failed at another rank because of this one's part; none where there is no such rank.
+    /// What fails here when an operation has failed at another rank because of this one's part;
+    /// none where there is no such rank.
     fn error_of(&self, from: Rank, (rank, why): (Rank, Why)) -> Option<Error> {
         if rank.0 >= self.config.size {
             return None;
@@ -324,7 +333,8 @@ impl Endpoint {
     }
 }
 
-/// The rank that is at fault when an exchange fails with this error, and what it has done; none where it is not another's part.
+/// The rank that is at fault when an exchange fails with this error, and what it has done; none
+/// where it is not another's part.
 pub(in crate::exchange) fn reason(error: Error) -> Option<(Rank, Why)> {
     match error {
         Error::SizeMismatch { rank } => Some((rank, Why::Length)),

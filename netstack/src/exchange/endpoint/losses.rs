@@ -1,14 +1,15 @@
 //! The ranks that are lost, in the order in which this one heard of it, and how sure that is.
 //!
-//! A rank is lost because its node does not answer, or because its program has ended. A program that has ended may
-//! have done its part in what is under way here, and its node answers for it: what this rank needs of it fails only
-//! when it says so, or does not answer any more. Where a program ended because it was told of another lost rank,
-//! that other is the one to name, if an operation would have needed it.
+//! A rank is lost because its node does not answer, or because its program has ended. A program
+//! that has ended may have done its part in what is under way here, and its node answers for it:
+//! what this rank needs of it fails only when it says so, or does not answer any more. Where a
+//! program ended because it was told of another lost rank, that other is the one to name, if an
+//! operation would have needed it.
 //!
 //! Neighbour: `endings` fills it, and says what becomes of operations.
 //!
-//! Invariant: a rank that an operation has nothing to do with is not named for it; what is known of a rank only
-//! becomes surer.
+//! Invariant: a rank that an operation has nothing to do with is not named for it; what is known of
+//! a rank only becomes surer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,7 +21,8 @@ use crate::time::Instant;
 /// How sure it is that nothing comes of a rank any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sure {
-    /// Others say that its program has ended. It begins nothing any more, but may still have messages for this rank.
+    /// Others say that its program has ended. It begins nothing any more, but may still have
+    /// messages for this rank.
     Heard,
     /// It has said so itself, and has no message for this rank.
     Ended,
@@ -122,15 +124,16 @@ impl Losses {
         self.dead.iter().copied().find(|rank| needs(*rank))
     }
 
-    /// Whom to name where this rank is needed: the one because of which it ended, if that has a part in the operation.
+    /// Whom to name where this rank is needed: the one because of which it ended, if that has a
+    /// part in the operation.
     pub(super) fn named(&self, rank: Rank, has_part: impl Fn(Rank) -> bool) -> Rank {
         let cause = self.ranks.get(&rank).and_then(|lost| lost.cause);
         let cause = cause.filter(|cause| self.has(*cause) && has_part(*cause));
         cause.unwrap_or(rank)
     }
 
-    /// For whose sake a receive from any of so many ranks fails now: once for each rank, so that a program that expects ranks
-    /// to end can go on; always where nobody is left.
+    /// For whose sake a receive from any of so many ranks fails now: once for each rank, so that a
+    /// program that expects ranks to end can go on; always where nobody is left.
     pub(super) fn of_any(&self, size: u32) -> Option<Rank> {
         let silent = || {
             self.ranks

@@ -1,8 +1,10 @@
-//! What an endpoint does with a datagram: finds the operation that it is for, or answers for one that has not begun or is over.
+//! What an endpoint does with a datagram: finds the operation that it is for, or answers for one
+//! that has not begun or is over.
 //!
 //! Neighbour: [`super`] has the operations.
 //!
-//! Invariant: a datagram of an operation that this rank has not begun leaves at most a bounded note.
+//! Invariant: a datagram of an operation that this rank has not begun leaves at most a bounded
+//! note.
 
 use alloc::boxed::Box;
 
@@ -15,7 +17,8 @@ use crate::ids::Rank;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// Takes a datagram: whose it is. None: it is not one of this job for this rank, or makes no sense; that is counted.
+    /// Takes a datagram: whose it is. None: it is not one of this job for this rank, or makes no
+    /// sense; that is counted.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -35,8 +38,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes what a datagram holds; in a simulation several packets of data at once, without their bytes. Then
-    /// the memory is told by empty writes where they would go.
+    /// Takes what a datagram holds; in a simulation several packets of data at once, without their
+    /// bytes. Then the memory is told by empty writes where they would go.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -103,7 +106,8 @@ impl Endpoint {
                 }
                 self.counters.duplicates += u64::from(data.packets.count_ones());
                 if data.is_last {
-                    // Its sender is ready, that much is known; the block is asked for when this rank is.
+                    // Its sender is ready, that much is known; the block is asked for when this
+                    // rank is.
                     let last = data.first + 63 - data.packets.leading_zeros();
                     let bytes = u64::from(last) * PACKET as u64 + u64::from(data.tail);
                     self.note_ready(from, id, bytes);
@@ -121,7 +125,8 @@ impl Endpoint {
 
     /// A rank is ready for an exchange that this one may not have begun.
     fn note_ready(&mut self, from: Rank, (context, number): (u16, u32), bytes: u64) {
-        // A rank is at most one exchange ahead where all blocks have bytes; else this is bounded here.
+        // A rank is at most one exchange ahead where all blocks have bytes; else this is bounded
+        // here.
         let is_room = self.early.len() < 2 * self.config.size as usize + MAX_OPS;
         if is_room && self.is_ahead(context, number) {
             self.early.insert((context, number, from), bytes);
@@ -131,7 +136,8 @@ impl Endpoint {
         }
     }
 
-    /// A rank reports to this one as the master of an exchange that it has not begun. Who is done with it needs an answer.
+    /// A rank reports to this one as the master of an exchange that it has not begun. Who is done
+    /// with it needs an answer.
     fn note_report(&mut self, from: Rank, id: (u16, u32), step: u32) {
         let most = 2 * self.config.size as usize + MAX_OPS;
         let is_kept = matches!(self.config.scheme, Scheme::Published { .. })
@@ -272,7 +278,8 @@ impl Endpoint {
         let is_spoiled = (self.numbers).is_spoiled(context, Line::Exchanges, number);
         match item {
             Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
-            // This rank is done only when the master knows; the datagram is an old one, or says so again.
+            // This rank is done only when the master knows; the datagram is an old one, or says so
+            // again.
             Item::FromMaster { .. } if !is_spoiled => {}
             // The other has not heard that the master knows.
             Item::ToMaster { step, .. } if !is_spoiled && step == ALL_STEPS => {
@@ -343,7 +350,8 @@ impl Endpoint {
 
     /// A rank says that one is lost.
     fn told_lost_rank(&mut self, now: Instant, from: Rank, loss: Loss) {
-        // Whose program ended because of another names that one; how sure that one's loss is it does not say here.
+        // Whose program ended because of another names that one; how sure that one's loss is it
+        // does not say here.
         if let Some(cause) = loss.cause {
             let cause = Loss {
                 has_ended: true,

@@ -44,7 +44,8 @@ fn a_long_block_is_asked_for_though_the_word_that_it_begins_was_lost() {
         assert_eq!(pulls(&mut net, 0), []);
         net.now += Micros(100);
         comes(&mut net, 0, packets);
-        // What goes unasked at first is not asked for, and the rest is at once: twice, since nobody knows yet how long an answer takes.
+        // What goes unasked at first is not asked for, and the rest is at once: twice, since nobody
+        // knows yet how long an answer takes.
         let asked = pulls(&mut net, 0);
         let [first, again, ..] = asked[..] else {
             panic!("{asked:?}");
@@ -96,7 +97,8 @@ fn a_token_that_is_lost_is_asked_for_within_a_moment() {
         assert_eq!(net.flights.len(), 2);
         net.flights.remove(lost);
         net.run(1, Micros::from_secs(1));
-        // The token is nearly as long under way as the answer of a short block; a window at both ends takes 3 ms.
+        // The token is nearly as long under way as the answer of a short block; a window at both
+        // ends takes 3 ms.
         let most = Micros(1_000) + FLIGHT.saturating_mul(3);
         assert!(net.now <= Instant::ZERO + most, "{}", net.now);
     }

@@ -1,4 +1,5 @@
-//! A rank that has done its part and ended is no loss to those that come later, whatever was lost on the way.
+//! A rank that has done its part and ended is no loss to those that come later, whatever was lost
+//! on the way.
 
 use super::endings::{failed, pair};
 use super::*;
@@ -32,8 +33,9 @@ fn a_barrier_that_all_have_reached_is_done_for_a_rank_that_stood_still_while_all
             for rank in 0..size {
                 net.post(rank, Op::Barrier { context: 0 });
             }
-            // The late one has said all it had to say in the first stages only where others ask; its node stands still
-            // when the barrier is half way, for longer than others take to call a rank lost.
+            // The late one has said all it had to say in the first stages only where others ask;
+            // its node stands still when the barrier is half way, for longer than others take to
+            // call a rank lost.
             net.go_on(Micros(60));
             let began = net.now;
             deafen(&mut net, late, Micros::from_secs(1));

@@ -1,5 +1,5 @@
-//! Operations that do not come to a good end: taken back, without their memory, without room, of a rank that is gone. And receives
-//! from anybody.
+//! Operations that do not come to a good end: taken back, without their memory, without room, of a
+//! rank that is gone. And receives from anybody.
 
 use super::*;
 
@@ -53,7 +53,8 @@ fn is_done(event: &Event) -> bool {
     matches!(event, Event::Done { .. })
 }
 
-/// Two ranks with a buffer of so many bytes for each number below 200; those of rank 0 are told apart.
+/// Two ranks with a buffer of so many bytes for each number below 200; those of rank 0 are told
+/// apart.
 pub(super) fn pair(bytes: usize, loss: u64) -> Net {
     let mut net = Net::new(2, Scheme::Default, loss, 7);
     net.memory[0].0 = (0..200)
@@ -313,7 +314,8 @@ fn who_needs_a_rank_that_sits_out_hears_why_and_the_next_exchange_is_as_good_as_
         net.post(2, ops[2].clone());
         net.go_on(Micros::from_millis(50));
         assert_eq!(net.events[2], [failed(OpId(0), error)]);
-        // Who is at fault in the eyes of another sees the fault in that one, and is itself not lost.
+        // Who is at fault in the eyes of another sees the fault in that one, and is itself not
+        // lost.
         net.post(3, ops[3].clone());
         net.go_on(Micros::from_millis(50));
         let is_other = match net.events[3][..] {
@@ -605,7 +607,8 @@ fn a_receive_may_take_any_sender_and_any_tag() {
         for rank in 0..4 {
             net.memory[rank].0 = vec![vec![rank as u8; 5_000]; 12];
         }
-        // One is posted before anything comes, in front of one that names its sender; the others find what is there.
+        // One is posted before anything comes, in front of one that names its sender; the others
+        // find what is there.
         let first = net.post(0, from_any(Some(7), 0));
         let named = net.post(0, receive(2, 7, 1, 5_000));
         net.post(2, send(0, 7, 0, 100));

@@ -1,7 +1,7 @@
 //! What strangers send who have no key, and what a rank sends that has gone wrong.
 //!
-//! Invariant: no datagram panics an endpoint, has it write outside of the memory of its operations, put the bytes of one
-//! rank where another's belong, or keep more than its limits.
+//! Invariant: no datagram panics an endpoint, has it write outside of the memory of its operations,
+//! put the bytes of one rank where another's belong, or keep more than its limits.
 
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
@@ -234,7 +234,8 @@ impl Wrong {
     }
 }
 
-/// Posts what the tests do: an exchange of 20,000 bytes, a barrier, and messages between neighbours.
+/// Posts what the tests do: an exchange of 20,000 bytes, a barrier, and messages between
+/// neighbours.
 fn post_all(net: &mut Net, ranks: core::ops::Range<u32>) -> Vec<Op> {
     let ops = exchange(net, |_, _| 20_000);
     for me in ranks {

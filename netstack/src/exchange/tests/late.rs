@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Eight ranks with blocks of so many bytes, of which rank 0 begins 5 ms late; it has ended, and what was sent is counted.
+/// Eight ranks with blocks of so many bytes, of which rank 0 begins 5 ms late; it has ended, and
+/// what was sent is counted.
 fn one_is_late(bytes: u64, loss: u64, seed: u64) -> (Net, u64) {
     let mut net = Net::new(8, Scheme::Default, loss, seed);
     let ops = exchange(&mut net, |_, _| bytes);

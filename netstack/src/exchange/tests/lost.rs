@@ -1,4 +1,5 @@
-//! Which rank is named when an operation fails: one that it needs, not one that has ended well before.
+//! Which rank is named when an operation fails: one that it needs, not one that has ended well
+//! before.
 
 use super::endings::failed;
 use super::*;
@@ -21,7 +22,8 @@ fn from_any() -> Op {
     }
 }
 
-/// Four ranks, of which the last has ended well; all have heard of it, because rank 0 waited for a message of any.
+/// Four ranks, of which the last has ended well; all have heard of it, because rank 0 waited for a
+/// message of any.
 fn one_has_ended(seed: u64) -> (Net, Vec<Op>) {
     let mut net = Net::new(4, Scheme::Default, 0, seed);
     let ops = among(&mut net, 3, 60_000);
@@ -178,7 +180,8 @@ fn what_was_acknowledged_of_a_rank_that_has_ended_is_received() {
         buffer: BufferId(0),
         capacity: 8,
     };
-    // The second message comes first, then word of the end, then the first, which was lost and is repeated.
+    // The second message comes first, then word of the end, then the first, which was lost and is
+    // repeated.
     let arrives = |net: &mut Net, number| {
         net.ranks[0].handle_packet(net.now, short(number), None, &mut net.memory[0]);
         net.send_all();

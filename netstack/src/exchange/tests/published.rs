@@ -1,5 +1,5 @@
-//! The published method on a network that loses datagrams: ranks without blocks, late ones, dead ones, and the order in which ranks
-//! are active.
+//! The published method on a network that loses datagrams: ranks without blocks, late ones, dead
+//! ones, and the order in which ranks are active.
 
 use super::endings::failed;
 use super::*;

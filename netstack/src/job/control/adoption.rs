@@ -8,8 +8,8 @@
 //!     Gone           Gone
 //! ```
 //!
-//! A claim is repeated until it is answered. What the rank asks for meanwhile is not handed on: its calls have
-//! no place before it is known which of them the earlier run has answered.
+//! A claim is repeated until it is answered. What the rank asks for meanwhile is not handed on: its
+//! calls have no place before it is known which of them the earlier run has answered.
 //!
 //! Invariant: a rank that may have run is never launched again.
 
@@ -94,8 +94,8 @@ impl Jobs {
         }
     }
 
-    /// A node that was awaited does not come back in time. The rank is gone; nothing is told of it. False, and
-    /// nothing happens, when the node has been heard.
+    /// A node that was awaited does not come back in time. The rank is gone; nothing is told of it.
+    /// False, and nothing happens, when the node has been heard.
     pub(crate) fn abandon(&mut self, node: NodeId, job: JobId, out: &mut Outbox) -> bool {
         let rank = rank_mut(&mut self.jobs, node, job);
         let is_awaited = rank.is_some_and(|rank| rank.phase == Phase::Awaited);

@@ -51,8 +51,9 @@ impl FrontEnd {
         self.away.keys().copied()
     }
 
-    /// A node that was gone when the tree was made is there again, and may not know that there is another: it has heard the
-    /// last word of the one before at most. It is told where to attach; to be called again for as long as it is [`Self::away`].
+    /// A node that was gone when the tree was made is there again, and may not know that there is
+    /// another: it has heard the last word of the one before at most. It is told where to attach;
+    /// to be called again for as long as it is [`Self::away`].
     pub fn welcome_back(&mut self, now: Instant, node: NodeId) {
         let Some(known) = self.away.get(&node).copied() else {
             return;
@@ -81,8 +82,9 @@ impl FrontEnd {
         })
     }
 
-    /// Tells nodes that have no parent where they can attach. A node whose parent was given up while the tree was built, or
-    /// that was away then, waits for that: it had no reason to say HELLO.
+    /// Tells nodes that have no parent where they can attach. A node whose parent was given up
+    /// while the tree was built, or that was away then, waits for that: it had no reason to say
+    /// HELLO.
     pub(super) fn invite_missing(&mut self, now: Instant) {
         let lacks = self.lacks_back_ends();
         let Some(standing) = self.standing.as_mut().filter(|_| lacks) else {
@@ -146,7 +148,8 @@ impl FrontEnd {
         })
     }
 
-    /// Where the processes of a node can attach: where the plan has its back end, some others, and here.
+    /// Where the processes of a node can attach: where the plan has its back end, some others, and
+    /// here.
     pub(super) fn candidates(&mut self, node: NodeId) -> Vec<Candidate> {
         let Some(standing) = &self.standing else {
             return Vec::new();

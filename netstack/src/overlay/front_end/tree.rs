@@ -1,6 +1,7 @@
 //! What the front end knows of the tree: by the census where it has come, else by the plan.
 //!
-//! Invariant: only what it told is taken from here; it may be late, and nobody is taken down because of it.
+//! Invariant: only what it told is taken from here; it may be late, and nobody is taken down
+//! because of it.
 
 use alloc::collections::BTreeMap;
 
@@ -71,7 +72,8 @@ impl FrontEnd {
         all
     }
 
-    /// The parent of a process as far as is known: by the census where it has come, else by the plan.
+    /// The parent of a process as far as is known: by the census where it has come, else by the
+    /// plan.
     pub fn parent_of(&self, process: Process) -> Option<Process> {
         match self.views.get(&process) {
             Some(view) => Some(view.parent),
@@ -128,7 +130,8 @@ impl FrontEnd {
         known.map_or(0, |known| known.hello.cps.min(MAX_CPS).into())
     }
 
-    /// A node has no room for a process of the plan, whatever it said: the next tree has it without.
+    /// A node has no room for a process of the plan, whatever it said: the next tree has it
+    /// without.
     fn note_refused(&mut self, process: Process) {
         let known = self.nodes.get_mut(&process.node);
         let room = process.slot.saturating_sub(1);

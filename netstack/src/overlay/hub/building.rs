@@ -1,8 +1,9 @@
 //! Building: each process tells the children to be what is below them, all at once.
 //!
-//! A list goes in parts of [`BUILD_ENTRIES`]; a few are under way at a time, and the answer names the part
-//! that is wanted next. A child that does not answer is given up: its own children find a place through
-//! the front end, which they ask when nobody invites them. Of one that refuses the front end is told: it makes another tree.
+//! A list goes in parts of [`BUILD_ENTRIES`]; a few are under way at a time, and the answer names
+//! the part that is wanted next. A child that does not answer is given up: its own children find a
+//! place through the front end, which they ask when nobody invites them. Of one that refuses the
+//! front end is told: it makes another tree.
 
 use alloc::vec::Vec;
 

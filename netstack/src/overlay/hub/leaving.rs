@@ -1,7 +1,7 @@
 //! Taking down: the word goes down, and comes up again when everything below has ended.
 //!
-//! A process answers TAKE_DOWN when all its children have, or time is up; when its last ticks and figures
-//! are with its parent. It stays for [`LINGER`] to answer those that did not hear it.
+//! A process answers TAKE_DOWN when all its children have, or time is up; when its last ticks and
+//! figures are with its parent. It stays for [`LINGER`] to answer those that did not hear it.
 
 use super::Hub;
 use crate::ids::BootEpoch;
@@ -26,7 +26,8 @@ pub(in crate::overlay) struct Leaving {
     /// When the last word of it was heard, once it has answered.
     answered_at: Option<Instant>,
     deadline: Instant,
-    /// When it ends though its parent never asked for its answer: the parent has waited as long as it does.
+    /// When it ends though its parent never asked for its answer: the parent has waited as long as
+    /// it does.
     give_up_at: Instant,
 }
 

@@ -1,14 +1,14 @@
 //! A process and its children: taking them, hearing them, noticing that they are lost.
 //!
-//! Key type: [`Hub`]. A communication process has one, and the front end. Neighbours: the child's side is
-//! [`super::uplink`].
+//! Key type: [`Hub`]. A communication process has one, and the front end. Neighbours: the child's
+//! side is [`super::uplink`].
 //!
 //! - `building`: tells the children to be what is below them.
 //! - `reducing`: streams, open ticks, what is passed on.
 //! - `leaving`: the tree is taken down.
 //!
-//! Invariant: what a hub keeps is bounded, in links ([`Room::children`]) and in bytes of open ticks ([`Room::ticks`]); see
-//! [`super::room`].
+//! Invariant: what a hub keeps is bounded, in links ([`Room::children`]) and in bytes of open ticks
+//! ([`Room::ticks`]); see [`super::room`].
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -219,7 +219,8 @@ pub(super) struct Hub {
     children: BTreeMap<Process, Child>,
     /// Sums of what they say of processes below.
     sums: Sums,
-    /// No child that must report was heard before: until it is long ago, nobody needs to look at all of them.
+    /// No child that must report was heard before: until it is long ago, nobody needs to look at
+    /// all of them.
     heard_floor: Instant,
     /// Every child knows every stream as it is.
     all_know: bool,
@@ -242,7 +243,8 @@ pub(super) struct Hub {
     pub dropped: u64,
     /// From the begin of the last tick until it was passed on.
     pub lag_us: u32,
-    /// When the last ticks began that were passed on, and the most that one of them took here beyond its slowest child.
+    /// When the last ticks began that were passed on, and the most that one of them took here
+    /// beyond its slowest child.
     level: (u64, u32),
     /// Ticks passed on.
     pub forwarded: u64,
@@ -442,7 +444,8 @@ impl Hub {
         }
     }
 
-    /// Something is to be told to the front end soon. Twice as much as there may be children finds room.
+    /// Something is to be told to the front end soon. Twice as much as there may be children finds
+    /// room.
     fn tell_of(&mut self, io: &mut Io<'_>, entry: CensusEntry) {
         match self.entries.len() < 2 * self.room.children {
             true => self.entries.push_back(entry),
@@ -469,7 +472,8 @@ impl Hub {
         };
         child.heard_at = io.now;
         if closed {
-            // Its figures are told already: what comes now is lost on the way, and counts when the child tells of the link.
+            // Its figures are told already: what comes now is lost on the way, and counts when the
+            // child tells of the link.
             return;
         }
         if child.window.accept(seq) {
@@ -588,7 +592,8 @@ impl Hub {
         (self.leaving.as_ref()).is_some_and(|leaving| leaving.below_down)
     }
 
-    /// The process ends, in time or not: what it holds is given up, and its children's figures are final.
+    /// The process ends, in time or not: what it holds is given up, and its children's figures are
+    /// final.
     pub fn end(&mut self) {
         if !self.is_closed() {
             let me = self.me;
@@ -675,7 +680,8 @@ impl Hub {
     }
 }
 
-/// How long a child may be silent: it reports once a second, and asks more often when it hears nothing.
+/// How long a child may be silent: it reports once a second, and asks more often when it hears
+/// nothing.
 fn patience() -> Micros {
     LOST_AFTER
 }

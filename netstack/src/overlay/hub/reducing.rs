@@ -1,8 +1,8 @@
 //! Streams and their open ticks: values of the children are merged until a tick is passed on.
 //!
 //! A tick is passed on when every child that is waited for has sent it, when its time is up
-//! ([`Sync`]), or when its place is needed. What comes later goes on as well, as a further value of the
-//! same tick with its own number of back ends: it is merged above, or by the front end.
+//! ([`Sync`]), or when its place is needed. What comes later goes on as well, as a further value of
+//! the same tick with its own number of back ends: it is merged above, or by the front end.
 //!
 //! Invariant: every sample taken in is passed on once, or counted as dropped.
 
@@ -115,7 +115,8 @@ impl Hub {
             (stream.version, stream.spec) = (version, spec);
         } else {
             if self.streams.len() >= MAX_REMEMBERED {
-                // The oldest of those that are closed is forgotten: who still sends it is told so later.
+                // The oldest of those that are closed is forgotten: who still sends it is told so
+                // later.
                 let closed = self.streams.iter().position(|stream| stream.spec.is_none());
                 match closed {
                     Some(at) => drop(self.streams.remove(at)),
@@ -274,8 +275,9 @@ impl Hub {
         }
     }
 
-    /// Of a stream that waits for all: whoever has sent a tick sends nothing more of those before it, so with one that is whole
-    /// these are passed on too, the oldest first. None is left behind to take the place of a later one.
+    /// Of a stream that waits for all: whoever has sent a tick sends nothing more of those before
+    /// it, so with one that is whole these are passed on too, the oldest first. None is left behind
+    /// to take the place of a later one.
     fn pass_in_order(&mut self, at: usize, now: Instant) {
         let spec = self.streams[at].spec.as_ref();
         if spec.is_none_or(|spec| spec.sync != Sync::WaitAll) {
@@ -314,8 +316,8 @@ impl Hub {
         inside && spec.filter.code() == section.filter
     }
 
-    /// The place of a tick among the open ones, with room for what is to be merged into it; it is opened if need be.
-    /// None: there is no room.
+    /// The place of a tick among the open ones, with room for what is to be merged into it; it is
+    /// opened if need be. None: there is no room.
     fn tick_place(
         &mut self,
         io: &mut Io<'_>,
@@ -494,8 +496,8 @@ impl Hub {
         self.held = 0;
     }
 
-    /// Notes how late a tick is passed on, and how much of that is this process's: what it took beyond its slowest child, or
-    /// beyond the wait for one that did not send it in time.
+    /// Notes how late a tick is passed on, and how much of that is this process's: what it took
+    /// beyond its slowest child, or beyond the wait for one that did not send it in time.
     fn note_lag(&mut self, io: &mut Io<'_>, at: usize, tick: &Tick, clock: &Clock) {
         let stream = &mut self.streams[at];
         let (Some(overlay), Some(spec)) = (clock.overlay(io.now), &stream.spec) else {

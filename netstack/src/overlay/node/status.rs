@@ -40,7 +40,8 @@ pub struct Footprint {
     pub auxiliary: u32,
     /// A time is set.
     pub timer: bool,
-    /// What is known of links that are over and waits for a tree to be told in: no part of one that is down.
+    /// What is known of links that are over and waits for a tree to be told in: no part of one that
+    /// is down.
     pub words: usize,
     /// Bytes of all of this, as counted against the bounds of [`super::room`].
     pub bytes: usize,

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 /// Who attaches where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
-    /// Back ends of a leaf at most, unless there are no leaves: `back ends div leaves`, and one more
-    /// for a remainder.
+    /// Back ends of a leaf at most, unless there are no leaves: `back ends div leaves`, and one
+    /// more for a remainder.
     pub fan_out: u32,
     /// The leaf of each back end, by index.
     pub leaf_of: Vec<u32>,

@@ -5,8 +5,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How many of `count` communication processes each host gets, where host *i* has `back_ends[i]` back
-/// ends already. Without hosts nobody gets any.
+/// How many of `count` communication processes each host gets, where host *i* has `back_ends[i]`
+/// back ends already. Without hosts nobody gets any.
 pub fn average(back_ends: &[u32], count: u32) -> Vec<u32> {
     let hosts = back_ends.len();
     let mut excluded = vec![false; hosts];
@@ -36,8 +36,8 @@ pub fn average(back_ends: &[u32], count: u32) -> Vec<u32> {
     vec![0; hosts]
 }
 
-/// The same where host *i* takes at most `caps[i]` processes: who would get more gets these, and the rest goes to the others.
-/// None: all caps together are less than `count`.
+/// The same where host *i* takes at most `caps[i]` processes: who would get more gets these, and
+/// the rest goes to the others. None: all caps together are less than `count`.
 pub fn average_within(back_ends: &[u32], caps: &[u32], count: u32) -> Option<Vec<u32>> {
     let room: u64 = caps.iter().map(|cap| u64::from(*cap)).sum();
     if room < count.into() {
@@ -69,7 +69,8 @@ pub fn average_within(back_ends: &[u32], caps: &[u32], count: u32) -> Option<Vec
     }
 }
 
-/// What each host that is not excluded should have in total; the remainder goes to the lowest indices.
+/// What each host that is not excluded should have in total; the remainder goes to the lowest
+/// indices.
 fn shares(excluded: &[bool], sum: u64, left: u64) -> Vec<u64> {
     let (each, mut more) = (sum / left, sum % left);
     let share = |excluded: &bool| {

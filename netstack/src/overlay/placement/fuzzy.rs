@@ -20,7 +20,8 @@ pub const FACTOR_NAMES: [&str; FACTORS] = ["free cores", "free memory", "link sp
 /// A larger value of this factor is worse.
 const IS_COST: [bool; FACTORS] = [false, false, false, true];
 
-/// A value for each factor: free cores, free memory, link speed, load, each in the unit of its bounds.
+/// A value for each factor: free cores, free memory, link speed, load, each in the unit of its
+/// bounds.
 pub type Factors = [Fixed; FACTORS];
 
 /// How hosts are judged.

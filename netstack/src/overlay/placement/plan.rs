@@ -2,8 +2,8 @@
 //!
 //! Levels: while a level has more processes than the fan-out, a level of communication processes is
 //! put above it. Where they run is decided by the policy; processes high in the tree go to hosts
-//! without back ends first. Neighbours in a level have neighbouring hosts, and a parent takes a run of
-//! them, so that subtrees stay together.
+//! without back ends first. Neighbours in a level have neighbouring hosts, and a parent takes a run
+//! of them, so that subtrees stay together.
 //!
 //! Source: the overlay method, step 1 and its placement policies.
 
@@ -26,7 +26,8 @@ pub struct Host {
     pub node: NodeId,
     /// What it is judged by, and how much it takes. `back_ends` is 0 for a dedicated node, else 1.
     pub factors: HostFactors,
-    /// It hosts processes where no others can: a program computes there, or others are dedicated to it.
+    /// It hosts processes where no others can: a program computes there, or others are dedicated to
+    /// it.
     pub reluctant: bool,
 }
 
@@ -148,8 +149,8 @@ impl fmt::Display for PlanError {
 
 impl core::error::Error for PlanError {}
 
-/// A communication process before the back ends are attached: host index, slot, level from the front
-/// end down, parent.
+/// A communication process before the back ends are attached: host index, slot, level from the
+/// front end down, parent.
 struct Inner {
     host: u32,
     slot: u8,
@@ -233,7 +234,8 @@ fn levelled(hosts: &[Host], levels: &[u32], policy: &Policy) -> Result<Vec<Inner
     for (host, share) in (0..).zip(shares) {
         places.extend((1..=share as u8).map(|slot| (host, slot)));
     }
-    // High processes go where no program computes, then where no back end is, then to second places of a host.
+    // High processes go where no program computes, then where no back end is, then to second places
+    // of a host.
     let quiet = |&(host, slot): &(u32, u8)| {
         (
             hosts[host as usize].reluctant,

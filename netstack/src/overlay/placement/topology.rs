@@ -12,8 +12,8 @@
 //! Source: the overlay method's topology configuration; the forms are those that tree-based overlay
 //! networks commonly take.
 //!
-//! Invariant: a [`Topology`] that was read is a tree: each process has one parent, and all hang from
-//! the front end.
+//! Invariant: a [`Topology`] that was read is a tree: each process has one parent, and all hang
+//! from the front end.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -35,7 +35,8 @@ pub type Named = (NodeId, u8);
 /// A tree of communication processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// So many children under each process of a level, from the front end down. Placement says where.
+    /// So many children under each process of a level, from the front end down. Placement says
+    /// where.
     Balanced(Vec<u32>),
     /// Each process with its parent (None: the front end), parents before their children.
     Explicit(Vec<(Named, Option<Named>)>),

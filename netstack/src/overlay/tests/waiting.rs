@@ -1,8 +1,10 @@
-//! Streams of jobs that wait for all: who takes part is known from the last tick only, and ranks begin and end one by one.
+//! Streams of jobs that wait for all: who takes part is known from the last tick only, and ranks
+//! begin and end one by one.
 
 use super::*;
 
-/// Two ranks of five have ended: their processes hold the last ticks of the others, which wait for these two.
+/// Two ranks of five have ended: their processes hold the last ticks of the others, which wait for
+/// these two.
 #[test]
 fn what_waits_at_a_job_s_end_is_handed_over() {
     let mut net = Net::built(12);
@@ -43,7 +45,8 @@ fn what_waits_at_a_job_s_end_is_handed_over() {
     assert!(covered > 40, "{covered} samples");
 }
 
-/// Who takes part in a job's stream is known only when its first tick has been passed on, after four have waited for it.
+/// Who takes part in a job's stream is known only when its first tick has been passed on, after
+/// four have waited for it.
 #[test]
 fn a_job_s_stream_that_waits_for_all_leaves_no_tick_behind() {
     let mut net = Net::built(12);

@@ -46,8 +46,8 @@ struct Replay {
     /// Nodes in a scheduling unit; 0: by the published rule [default: 0]
     #[arg(long, value_name = "NODES")]
     unit: Option<u32>,
-    /// Queue policy and placement, as in easy+exact; several with commas, `all` for all.
-    /// Policies: published, fcfs, easy, easy-in-order, conservative. Placements: published, exact, greedy,
+    /// Queue policy and placement, as in easy+exact; several with commas, `all` for all. Policies:
+    /// published, fcfs, easy, easy-in-order, conservative. Placements: published, exact, greedy,
     /// first-fit, contiguous, random
     #[arg(long, value_name = "POLICY", default_value = "easy+exact")]
     policy: String,

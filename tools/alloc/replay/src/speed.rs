@@ -287,8 +287,8 @@ fn free(tree: &Topology, case: &Case) -> Vec<Point> {
     points
 }
 
-/// One pass over many queued jobs on a full machine, in which few can start. Jobs that name their nodes have them in a
-/// row, from anywhere on.
+/// One pass over many queued jobs on a full machine, in which few can start. Jobs that name their
+/// nodes have them in a row, from anywhere on.
 fn measure_pass(case: &str, policy: Policy, jobs: Jobs, row: &mut dyn FnMut(Row)) {
     let tree: Topology = "16x32x32".parse().expect("a tree");
     let nodes = tree.nodes() as u32;

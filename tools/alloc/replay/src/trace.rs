@@ -17,7 +17,8 @@ use anyhow::{Context, Result, bail};
 
 /// Largest trace that is read, unpacked, in bytes: some million jobs.
 const BYTES_MAX: u64 = 1 << 30;
-/// Longest time in a trace, and latest, in seconds: 136 years. Sums over all jobs of a trace stay below 2^64.
+/// Longest time in a trace, and latest, in seconds: 136 years. Sums over all jobs of a trace stay
+/// below 2^64.
 const TIME_MAX: u64 = 1 << 32;
 /// The first two bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

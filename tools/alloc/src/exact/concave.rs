@@ -106,8 +106,8 @@ impl<V: Value> Envelopes<V> {
 }
 
 impl<V: Value> Envelopes<V> {
-    /// What 0, 1, 2, ... points of one switch are worth at most, as far as there are so many and up to `most`,
-    /// with its own term as it is: not concave, and nearer to the truth.
+    /// What 0, 1, 2, ... points of one switch are worth at most, as far as there are so many and up
+    /// to `most`, with its own term as it is: not concave, and nearer to the truth.
     pub fn below(
         &self,
         tree: &Tree,

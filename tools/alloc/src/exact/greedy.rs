@@ -82,7 +82,8 @@ pub(super) fn dense<V: Value>(
     count: usize,
     rest: Rest,
 ) -> Vec<usize> {
-    // All points below a switch can be worth more than any choice of `count` of them: these sums need room.
+    // All points below a switch can be worth more than any choice of `count` of them: these sums
+    // need room.
     let [together, weight, left] = [worth.together, worth.weight, worth.left].map(V::wide);
     let of_switch = |count: usize, free: usize| {
         let saved = (count as i128) * (count as i128 - 1).max(0);
@@ -164,8 +165,8 @@ impl Dense<'_> {
 /// Children of a switch that are tried for the points which do not fill a segment.
 const PARTLY_MAX: usize = 64;
 
-/// Indices of `count` points, in order: from the root down, the steepest segments first, and one child
-/// that takes what is left of whole segments.
+/// Indices of `count` points, in order: from the root down, the steepest segments first, and one
+/// child that takes what is left of whole segments.
 pub(super) fn steep<V: Value>(
     tree: &Tree,
     worth: &Worth<V>,
@@ -239,8 +240,8 @@ impl<V: Value> Steep<'_, V> {
         counts
     }
 
-    /// With one switch that takes what whole segments of the others leave: about what that is worth, how many
-    /// of these segments there are, and what is left.
+    /// With one switch that takes what whole segments of the others leave: about what that is
+    /// worth, how many of these segments there are, and what is left.
     fn best_with(
         &self,
         level: usize,

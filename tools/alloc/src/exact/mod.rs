@@ -66,9 +66,10 @@ pub enum Preference {
     /// Fewest hops; of these choices, one with the most warm nodes.
     #[default]
     HopsFirst,
-    /// Fewest of hops + lambda * (k - 1) / 2 * cold nodes: lambda is how much longer a node's
-    /// mean way to the others may be for it to be warm. Of points that stand for several nodes ([`Question::unit`]) these are the nodes'
-    /// hops, k and cold nodes, as if the job used all nodes of its points.
+    /// Fewest of hops + lambda * (k - 1) / 2 * cold nodes: lambda is how much longer a node's mean
+    /// way to the others may be for it to be warm. Of points that stand for several nodes
+    /// ([`Question::unit`]) these are the nodes' hops, k and cold nodes, as if the job used all
+    /// nodes of its points.
     Weighted {
         /// Lambda, in thousandths of a hop.
         milli: u32,
@@ -197,8 +198,9 @@ pub struct Question<'a> {
     pub count: usize,
     /// What their weights count.
     pub preference: Preference,
-    /// Nodes that a point stands for; at least 1. Only [`Preference::Weighted`] asks: it weighs hops between nodes against
-    /// cold nodes, and between two points there are as many pairs of nodes as this squared.
+    /// Nodes that a point stands for; at least 1. Only [`Preference::Weighted`] asks: it weighs
+    /// hops between nodes against cold nodes, and between two points there are as many pairs of
+    /// nodes as this squared.
     pub unit: u32,
 }
 

@@ -84,7 +84,8 @@ pub(super) struct Worth<V> {
 }
 
 impl Worth<i128> {
-    /// The factors for a choice of `count` points of `unit` nodes each, and the highest sum that can come of them.
+    /// The factors for a choice of `count` points of `unit` nodes each, and the highest sum that
+    /// can come of them.
     pub fn new(tree: &Tree, count: usize, preference: Preference, unit: u32) -> (Self, i128) {
         let levels = tree.below_root() as i128;
         let count_wide = count as i128;

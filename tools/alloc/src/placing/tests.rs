@@ -109,8 +109,9 @@ fn warm_nodes_weigh_in_units_too() {
     assert_eq!(place(EXACT, &mut machine, 2, 3, &[4, 5, 7]), [4, 5, 7]);
 }
 
-/// Eight nodes: on two leaf switches below one switch for 32 hops fewer, or four of them warm farther off. Each cold node
-/// counts lambda * 7 / 2, in units of any size: the change is at lambda 16/7.
+/// Eight nodes: on two leaf switches below one switch for 32 hops fewer, or four of them warm
+/// farther off. Each cold node counts lambda * 7 / 2, in units of any size: the change is at lambda
+/// 16/7.
 #[test]
 fn lambda_counts_nodes_in_units_of_any_size() {
     for unit in [1, 2, 4] {

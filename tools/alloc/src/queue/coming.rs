@@ -1,23 +1,28 @@
-//! When each node comes free for a job, if everything takes all its time: what a reservation is made of.
+//! When each node comes free for a job, if everything takes all its time: what a reservation is
+//! made of.
 //!
-//! A node that a job has comes free when the job's time is over, and never if it is to leave service then or
-//! has left. A job that is tied to certain nodes ([`super::Tie`]) and waits keeps those of them that are free, and
-//! each of the others as it comes free. So jobs behind it have none of them before it has run:
-//! - One that names nodes starts when the last of them comes free, and all of them are free again when its time is over.
-//! - One that wants nodes that hold its program starts when enough of these are free, at the latest. Which it takes is open
-//!   until then (something may end early), so it counts as having all of them until its time is over. In units of
-//!   one node only numbers count: there those that it leaves come free when it starts, as far as no other tied job behind it wants them.
+//! A node that a job has comes free when the job's time is over, and never if it is to leave
+//! service then or has left. A job that is tied to certain nodes ([`super::Tie`]) and waits keeps
+//! those of them that are free, and each of the others as it comes free. So jobs behind it have
+//! none of them before it has run:
+//! - One that names nodes starts when the last of them comes free, and all of them are free again
+//!   when its time is over.
+//! - One that wants nodes that hold its program starts when enough of these are free, at the
+//!   latest. Which it takes is open until then (something may end early), so it counts as having
+//!   all of them until its time is over. In units of one node only numbers count: there those that
+//!   it leaves come free when it starts, as far as no other tied job behind it wants them.
 //! - So does one that may have all nodes but some, once those that it must have are free, too.
 //!
-//! Nodes are kept from now on, so that what is free once stays free: the time from which enough nodes are free
-//! needs no look at how long they are wanted.
+//! Nodes are kept from now on, so that what is free once stays free: the time from which enough
+//! nodes are free needs no look at how long they are wanted.
 //!
-//! A pass looks at [`LOOKED_AT_MAX`] nodes of tied jobs; the nodes of jobs behind that never come free for it.
+//! A pass looks at [`LOOKED_AT_MAX`] nodes of tied jobs; the nodes of jobs behind that never come
+//! free for it.
 //!
 //! Key type: [`Coming`]. Neighbours: [`super::easy`] and [`super::conservative`] reserve with it.
 //!
-//! Invariant: no node is said to come free before it does, as long as every job ends by its time and no job comes to
-//! stand before those that are looked at.
+//! Invariant: no node is said to come free before it does, as long as every job ends by its time
+//! and no job comes to stand before those that are looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -64,8 +69,8 @@ struct Spare {
 }
 
 impl Coming {
-    /// Of the nodes as they are, with what runs. Those that the pass keeps are free until they are tied
-    /// ([`Coming::tie`]).
+    /// Of the nodes as they are, with what runs. Those that the pass keeps are free until they are
+    /// tied ([`Coming::tie`]).
     pub fn new(pass: &Pass) -> Self {
         let nodes = 0..pass.machine.nodes() as u32;
         let free = |node| match pass.machine.is_in_service(node) {
@@ -98,8 +103,8 @@ impl Coming {
         }
     }
 
-    /// A job that is tied to certain nodes waits, with all behind it, and starts at `not_before` or later. What that
-    /// takes of units.
+    /// A job that is tied to certain nodes waits, with all behind it, and starts at `not_before` or
+    /// later. What that takes of units.
     pub fn tie(&mut self, pass: &Pass, number: JobNumber, not_before: Time) -> Taken {
         let job = pass.job(number);
         let count = job.count as usize;
@@ -163,8 +168,8 @@ impl Coming {
         with.iter().map(at).max().unwrap_or(Time::MIN)
     }
 
-    /// What a job that starts now on these nodes (in order) and ends at a time takes of units: of each that it breaks,
-    /// from when it would come free.
+    /// What a job that starts now on these nodes (in order) and ends at a time takes of units: of
+    /// each that it breaks, from when it would come free.
     pub fn taken_by(&self, nodes: &[u32], end: Time) -> Taken {
         let mut taken = Taken::new();
         for nodes in nodes.chunk_by(|a, b| self.unit_of(*a) == self.unit_of(*b)) {
@@ -190,7 +195,8 @@ impl Coming {
         (0..units).map(|unit| self.unit(unit)).collect()
     }
 
-    /// The times at which units come free, in order: what jobs leave of the holders of their programs counted once.
+    /// The times at which units come free, in order: what jobs leave of the holders of their
+    /// programs counted once.
     pub fn times_of_units(&self) -> Vec<Time> {
         let mut times = self.units();
         for spare in &self.spares {
@@ -205,7 +211,8 @@ impl Coming {
         times
     }
 
-    /// When so many nodes of one unit are free together, of the units that are never wholly free, and of which.
+    /// When so many nodes of one unit are free together, of the units that are never wholly free,
+    /// and of which.
     pub fn part(&self, count: usize) -> Option<(Time, usize)> {
         let units = 0..self.at.len().div_ceil(self.unit);
         let broken = units.filter(|unit| self.unit(*unit) == NEVER);

@@ -9,9 +9,10 @@
 //! Only the first [`RESERVATIONS_MAX`] jobs get reservations: each makes the profile longer, and
 //! the work for a job grows with it. Jobs behind these start when they delay no reservation.
 //!
-//! A job that is tied to certain nodes starts if the units that it breaks are nobody's. One that waits has no
-//! reservation that is told: it keeps its nodes, and they are out of the profile until its time is over, which is
-//! counted from when all jobs before it have ended that can still take any node ([`coming`](super::coming)).
+//! A job that is tied to certain nodes starts if the units that it breaks are nobody's. One that
+//! waits has no reservation that is told: it keeps its nodes, and they are out of the profile until
+//! its time is over, which is counted from when all jobs before it have ended that can still take
+//! any node ([`coming`](super::coming)).
 //!
 //! Key function: [`run`]. Neighbours: [`super`], [`super::coming`].
 //!
@@ -35,11 +36,12 @@ struct Profile {
 /// A plan in the making.
 struct Plan {
     coming: Coming,
-    /// The same as the first job with a reservation that is not tied sees it: nodes that jobs behind it keep are not kept from it.
-    /// None before there is one.
+    /// The same as the first job with a reservation that is not tied sees it: nodes that jobs
+    /// behind it keep are not kept from it. None before there is one.
     seen_by_first: Option<Coming>,
     profile: Profile,
-    /// When all jobs so far that have a reservation and are not tied have ended: until then they can have any node.
+    /// When all jobs so far that have a reservation and are not tied have ended: until then they
+    /// can have any node.
     settled: Time,
     /// What starts has ended by then.
     deadline: Time,
@@ -109,7 +111,8 @@ impl Plan {
         pass.queue.counters.backfilled += u64::from(self.is_behind);
     }
 
-    /// Starts a job on these nodes if the units that it breaks are nobody's for its time; else they are given back.
+    /// Starts a job on these nodes if the units that it breaks are nobody's for its time; else they
+    /// are given back.
     fn try_start(&mut self, pass: &mut Pass, number: JobNumber, given: Given) -> Option<Given> {
         let coming = self.seen_by_first.as_ref().unwrap_or(&self.coming);
         let taken = coming.taken_by(&given.nodes, pass.end_of(number));
@@ -136,8 +139,8 @@ impl Plan {
         }
     }
 
-    /// A job that is tied to certain nodes starts, or keeps them. Jobs before it can have them first, whichever they take:
-    /// it is counted on having them when all of these have ended.
+    /// A job that is tied to certain nodes starts, or keeps them. Jobs before it can have them
+    /// first, whichever they take: it is counted on having them when all of these have ended.
     fn add_tied(&mut self, pass: &mut Pass, number: JobNumber) {
         let mut reason = Reason::Nodes;
         if let Some(given) = pass.choose(number) {
@@ -152,8 +155,9 @@ impl Plan {
         pass.keep_nodes_of(number);
     }
 
-    /// A job for which no unit is left at any time starts on a part of a unit that is never wholly free, or waits
-    /// for it; then what starts behind it has ended by then. Whether there is such a part.
+    /// A job for which no unit is left at any time starts on a part of a unit that is never wholly
+    /// free, or waits for it; then what starts behind it has ended by then. Whether there is such a
+    /// part.
     fn add_small(&mut self, pass: &mut Pass, number: JobNumber) -> bool {
         let count = pass.job(number).count;
         if count >= pass.machine.unit() || pass.placing == Placing::Published {
@@ -244,7 +248,8 @@ impl Profile {
         let first = self.split(start);
         let last = self.split(end);
         for (_, free) in &mut self.steps[first..last] {
-            // A tied job keeps nodes that jobs before it have reserved as a number: they are counted twice.
+            // A tied job keeps nodes that jobs before it have reserved as a number: they are
+            // counted twice.
             *free = free.saturating_sub(units);
         }
     }

@@ -5,9 +5,9 @@
 //! running job takes all its time. It is counted in what is really given out: in units, which are
 //! free again when the last of their jobs has ended, not in nodes. What will be free then and is
 //! more than the first job takes is *extra*. A job may go before it if it fits now and either ends
-//! by the shadow time or takes no more than the extra units. A job that is tied to certain nodes takes the units that it breaks, of those
-//! that will be free then; any other as many as it needs (a small one counts as one unit, though it may find one that
-//! others break already).
+//! by the shadow time or takes no more than the extra units. A job that is tied to certain nodes
+//! takes the units that it breaks, of those that will be free then; any other as many as it needs
+//! (a small one counts as one unit, though it may find one that others break already).
 //!
 //! The others are tried the shortest first: by the time they may run, then in their order. That is
 //! a known variant of EASY (Tsafrir, Etsion and Feitelson, 2007, where it goes with predicted run
@@ -15,20 +15,23 @@
 //! had as well, for comparison. Nothing starves by that: the first job has its reservation, and
 //! every job becomes the first (see [`super`]).
 //!
-//! The first job is the first that is not tied to certain nodes. One before it that is keeps those of its nodes
-//! that are free, and has all of them until its time is over: the first job is counted on nothing of that ([`coming`](super::coming)).
+//! The first job is the first that is not tied to certain nodes. One before it that is keeps those
+//! of its nodes that are free, and has all of them until its time is over: the first job is counted
+//! on nothing of that ([`coming`](super::coming)).
 //!
-//! A first job smaller than a unit is counted on a whole one. Where none will ever be wholly free (nodes of each are out of service) it is counted
-//! on the first part that is large enough, and only what ends by then goes before it.
+//! A first job smaller than a unit is counted on a whole one. Where none will ever be wholly free
+//! (nodes of each are out of service) it is counted on the first part that is large enough, and
+//! only what ends by then goes before it.
 //!
 //! Where the first job waits for jobs without a time limit there is no such time, and nothing goes
 //! before it: else it could wait for ever.
 //!
 //! Key function: [`run`]. Neighbour: [`super`].
 //!
-//! Invariant: as long as no job comes to stand before it and all nodes stay in service, the first job starts no later than the
-//! shadow time of every pass before. Programs that nodes drop while a job waits for nodes that hold its program are the exception: that job
-//! then waits for longer than was foreseen.
+//! Invariant: as long as no job comes to stand before it and all nodes stay in service, the first
+//! job starts no later than the shadow time of every pass before. Programs that nodes drop while a
+//! job waits for nodes that hold its program are the exception: that job then waits for longer than
+//! was foreseen.
 
 use super::coming::Coming;
 use super::pass::{Pass, Tied};
@@ -137,7 +140,8 @@ fn shadow(pass: &Pass, number: JobNumber) -> Shadow {
             units: coming.units(),
         };
     }
-    // No unit will be wholly free; a small job may find a part of one. What goes before it has ended by then.
+    // No unit will be wholly free; a small job may find a part of one. What goes before it has
+    // ended by then.
     let is_small = count < pass.machine.unit() && pass.placing != Placing::Published;
     let part = is_small.then(|| coming.part(count as usize)).flatten();
     Shadow {

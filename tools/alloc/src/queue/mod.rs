@@ -6,9 +6,9 @@
 //! the owner gives its nodes back to the machine and tells the queue.
 //!
 //! Jobs are looked at in this order: those that have waited for longer than
-//! [`Limits::overdue_after`] (the time for which a job is held is no waiting), then by priority, each in the order in which they came. So with any
-//! policy a job waits behind others of its priority or higher for a limited time only, then
-//! behind those that came before it.
+//! [`Limits::overdue_after`] (the time for which a job is held is no waiting), then by priority,
+//! each in the order in which they came. So with any policy a job waits behind others of its
+//! priority or higher for a limited time only, then behind those that came before it.
 //!
 //! | policy | what may go before the first job that does not fit |
 //! |---|---|
@@ -18,11 +18,11 @@
 //! | [`Policy::EasyInOrder`] | the same, in order |
 //! | [`Policy::Conservative`] | what does not delay the start of any job before it ([`conservative`]) |
 //!
-//! A job can be tied to certain nodes ([`Tie`]): those that it names, those that hold its program, or all but
-//! some, with others among them.
-//! While the others of them are not free it keeps those that are: jobs behind it get none of them, and
-//! where the policy lets anything go before the first job that does not fit, they go on without them.
-//! So it waits for jobs that run already and for no others.
+//! A job can be tied to certain nodes ([`Tie`]): those that it names, those that hold its program,
+//! or all but some, with others among them. While the others of them are not free it keeps those
+//! that are: jobs behind it get none of them, and where the policy lets anything go before the
+//! first job that does not fit, they go on without them. So it waits for jobs that run already and
+//! for no others.
 //!
 //! Times are whole numbers of whatever the owner counts in (seconds in a replay).
 //!
@@ -131,8 +131,8 @@ pub struct Limits {
     pub running_of_user: Option<u32>,
     /// Most nodes that the jobs of one user have.
     pub nodes_of_user: Option<u32>,
-    /// A job that has waited for longer goes before all priorities. For how long it was held is counted from pass to pass, and not
-    /// as waiting.
+    /// A job that has waited for longer goes before all priorities. For how long it was held is
+    /// counted from pass to pass, and not as waiting.
     pub overdue_after: Time,
 }
 
@@ -665,7 +665,8 @@ impl Queue {
         self.running.insert(job.number, running);
     }
 
-    /// What keeps another job of that size from running, beside nodes, if these start, too; nothing if it may.
+    /// What keeps another job of that size from running, beside nodes, if these start, too; nothing
+    /// if it may.
     fn limit_beside(&self, job: &Job, others: &[JobNumber]) -> Option<Reason> {
         let (mut jobs, mut nodes) = self.users.get(&job.user).copied().unwrap_or_default();
         for other in others {

@@ -131,7 +131,8 @@ impl Pass<'_> {
                 warm: must_have.contains(&node),
             })
             .collect();
-        // All of these are free and no more than it has nodes: the choice with the most of them has all.
+        // All of these are free and no more than it has nodes: the choice with the most of them has
+        // all.
         let all_of_them = Preference::WarmFirst;
         let topology = self.machine.topology();
         let placement = exact::place_with(topology, &free, job.count as usize, all_of_them)?;

@@ -62,7 +62,8 @@ fn start(pass: &mut Pass, number: JobNumber, given: crate::placing::Given) {
     pass.start(number, given);
 }
 
-/// The first jobs of the queue whose users may have all of them; one that is tied to certain nodes is alone.
+/// The first jobs of the queue whose users may have all of them; one that is tied to certain nodes
+/// is alone.
 fn open_window(pass: &mut Pass, njob: usize) -> Vec<JobNumber> {
     let mut window = Vec::with_capacity(njob);
     let mut place = 0;

@@ -17,8 +17,8 @@ pub const BIOS_NBP_NAME: &str = "undionly.kpxe";
 /// Feature number in option 175 by which iPXE says that it speaks HTTP.
 const IPXE_FEATURE_HTTP: u8 = 0x13;
 
-/// Option in option 175 by which iPXE tells the card that it boots from: the kind of bus, and on PCI
-/// vendor and device, big-endian.
+/// Option in option 175 by which iPXE tells the card that it boots from: the kind of bus, and on
+/// PCI vendor and device, big-endian.
 const IPXE_CARD: u8 = 0xb1;
 const IPXE_CARD_IS_PCI: u8 = 1;
 

@@ -1,7 +1,7 @@
 //! Hands out personalities: once per machine and boot epoch.
 //!
-//! A repeat before the node has joined is a retransmission and gets the same answer. Once the node has joined, its key is in
-//! use, and whoever asks for it again is not that node.
+//! A repeat before the node has joined is a retransmission and gets the same answer. Once the node
+//! has joined, its key is in use, and whoever asks for it again is not that node.
 
 use crate::config::MAX_LEASES;
 use crate::hooks::{Personalities, Refused};
@@ -12,8 +12,9 @@ use std::net::Ipv4Addr;
 /// Longest personality: one DHCP option.
 const MAX_PERSONALITY_BYTES: usize = 255;
 
-/// Boot epochs of one machine that are remembered as used. More than one, so that a stranger cannot make the epoch
-/// in use forgotten by asking with another; few, because every one of them was a boot of this machine.
+/// Boot epochs of one machine that are remembered as used. More than one, so that a stranger cannot
+/// make the epoch in use forgotten by asking with another; few, because every one of them was a
+/// boot of this machine.
 const MAX_USED_EPOCHS: usize = 4;
 
 /// What one machine was given.
@@ -21,7 +22,8 @@ const MAX_USED_EPOCHS: usize = 4;
 struct Issued {
     /// The latest personality, until its node has joined.
     waiting: Option<Waiting>,
-    /// Epochs that nodes have joined with, the latest last: nobody may get their personalities any more.
+    /// Epochs that nodes have joined with, the latest last: nobody may get their personalities any
+    /// more.
     used: VecDeque<u64>,
 }
 
@@ -35,8 +37,9 @@ struct Waiting {
 
 /// The personalities of all machines.
 ///
-/// Invariant: a machine that never joined gives way when the table is full, the one served longest ago first, so that
-/// strangers asking under many addresses cannot use the table up; a machine that joined stays.
+/// Invariant: a machine that never joined gives way when the table is full, the one served longest
+/// ago first, so that strangers asking under many addresses cannot use the table up; a machine that
+/// joined stays.
 #[derive(Debug, Default)]
 pub(super) struct Issuer {
     issued: BTreeMap<Mac, Issued>,
@@ -97,8 +100,8 @@ impl Issuer {
         Ok(bytes)
     }
 
-    /// The node of this boot has joined: with a personality from here, from before a restart of this service, or from its
-    /// command line.
+    /// The node of this boot has joined: with a personality from here, from before a restart of
+    /// this service, or from its command line.
     pub(super) fn joined(&mut self, mac: Mac, boot_epoch: u64) {
         // Without room (every machine in the table has joined) its key merely stays unguarded.
         if self.make_room(mac).is_err() {

@@ -1,8 +1,9 @@
 //! Who has which address.
 //!
 //! Everything is keyed by MAC and never by client identifier: firmware, iPXE and the kernel of one
-//! machine send different identifiers (or none) and must get one address. In a range the first choice is computed from the MAC, so
-//! that a machine usually keeps its address even when the table is lost.
+//! machine send different identifiers (or none) and must get one address. In a range the first
+//! choice is computed from the MAC, so that a machine usually keeps its address even when the table
+//! is lost.
 //!
 //! Invariant: an address has at most one owner, and only addresses of the pool are given out.
 
@@ -12,8 +13,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// How long an offered address is kept for the machine's REQUEST. Firmware answers within a second; ten of
-/// them cover retransmissions on a lossy or crowded wire.
+/// How long an offered address is kept for the machine's REQUEST. Firmware answers within a second;
+/// ten of them cover retransmissions on a lossy or crowded wire.
 pub const OFFER_HOLD: Duration = Duration::from_secs(30);
 
 /// How long an address that a machine found in use is kept out of a range.
@@ -68,8 +69,8 @@ struct Binding {
 }
 
 impl LeaseTable {
-    /// A table over `leases`; `excluded` are addresses of the range that belong to somebody else (the
-    /// service itself, the router, the network's broadcast address).
+    /// A table over `leases`; `excluded` are addresses of the range that belong to somebody else
+    /// (the service itself, the router, the network's broadcast address).
     pub fn new(leases: &Leases, excluded: &[Ipv4Addr]) -> LeaseTable {
         let pool = match leases {
             Leases::Range { first, last } => {
@@ -159,8 +160,9 @@ impl LeaseTable {
         }
     }
 
-    /// An address to offer: the machine's own; else the one it wishes, if free; else the one computed from its MAC
-    /// or the next free one after that; else the one unused for longest. Held for [`OFFER_HOLD`].
+    /// An address to offer: the machine's own; else the one it wishes, if free; else the one
+    /// computed from its MAC or the next free one after that; else the one unused for longest. Held
+    /// for [`OFFER_HOLD`].
     ///
     /// # Errors
     /// [`LeaseError`].
@@ -193,8 +195,8 @@ impl LeaseTable {
         })
     }
 
-    /// Makes `address` the machine's until `until`, if it is its own or free. Taking a free address that
-    /// the table does not know is how leases survive a restart: the machine still holds it.
+    /// Makes `address` the machine's until `until`, if it is its own or free. Taking a free address
+    /// that the table does not know is how leases survive a restart: the machine still holds it.
     pub fn confirm(&mut self, mac: Mac, address: Ipv4Addr, until: Duration) -> Option<Lease> {
         if let Pool::Fixed(leases) = &self.pool {
             return leases
@@ -251,7 +253,8 @@ impl LeaseTable {
             .map(|(mac, binding)| (*mac, binding.address))
     }
 
-    /// Puts back what [`Self::bindings`] gave before a restart. Entries that do not fit are left out.
+    /// Puts back what [`Self::bindings`] gave before a restart. Entries that do not fit are left
+    /// out.
     pub fn restore(
         &mut self,
         bindings: impl IntoIterator<Item = (Mac, Ipv4Addr)>,

@@ -1,8 +1,8 @@
 //! DHCP for machines that boot: addresses, boot files by firmware, personalities.
 //!
-//! Key types: [`Server`] takes packets and gives replies ([`Server::handle`]); [`packet`] turns bytes into a
-//! [`packet::Request`] at the edge; [`client`] says what asked; [`leases`] who has which address. The
-//! sockets are in [`crate::service`].
+//! Key types: [`Server`] takes packets and gives replies ([`Server::handle`]); [`packet`] turns
+//! bytes into a [`packet::Request`] at the edge; [`client`] says what asked; [`leases`] who has
+//! which address. The sockets are in [`crate::service`].
 //!
 //! After RFC 2131 (protocol), 2132 (options), 4578 (PXE options 93, 94, 97), 3004 (user class)
 //! and the PXE 2.1 specification (proxy DHCP, option 43).

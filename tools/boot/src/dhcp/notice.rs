@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Notices kept until somebody drains them. A service drains after every packet, which makes at most
-/// four; the rest is room.
+/// Notices kept until somebody drains them. A service drains after every packet, which makes at
+/// most four; the rest is room.
 const MAX_NOTICES: usize = 64;
-/// The same trouble of the same machine is reported again only after this time: firmware repeats its
-/// requests every few seconds for as long as the machine is on.
+/// The same trouble of the same machine is reported again only after this time: firmware repeats
+/// its requests every few seconds for as long as the machine is on.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// Machines whose last report is remembered. Beyond it reports come more often, not less.
 const MAX_REPORTED: usize = 1_024;

@@ -2,8 +2,8 @@
 //!
 //! The fixed header is read by dhcproto. Its option decoder is not used on requests: it stops at
 //! the first option it dislikes (a host name that is not UTF-8 would hide the message type of a
-//! firmware that is otherwise fine) and asserts on lengths that a hostile packet chooses. The walk here
-//! keeps the options that the service acts on and checks their lengths.
+//! firmware that is otherwise fine) and asserts on lengths that a hostile packet chooses. The walk
+//! here keeps the options that the service acts on and checks their lengths.
 
 use super::option;
 use crate::mac::Mac;
@@ -153,7 +153,8 @@ struct Options {
 }
 
 impl Options {
-    /// Reads options until the end mark or the end of `bytes`; returns the overload bits (option 52).
+    /// Reads options until the end mark or the end of `bytes`; returns the overload bits (option
+    /// 52).
     fn walk(&mut self, bytes: &[u8]) -> u8 {
         let mut overload = 0;
         let mut rest = bytes;
@@ -203,7 +204,8 @@ impl Options {
     }
 }
 
-/// What the doctor needs of another server's reply: its kind, transaction and server (option 54, else `siaddr`).
+/// What the doctor needs of another server's reply: its kind, transaction and server (option 54,
+/// else `siaddr`).
 pub fn parse_offer(bytes: &[u8]) -> Option<(u32, Ipv4Addr)> {
     let header = bytes.get(..HEADER_BYTES)?;
     if header[HEADER_BYTES - 4..] != MAGIC_COOKIE {

@@ -15,7 +15,8 @@ const MIN_PACKET_BYTES: usize = 300;
 const MAX_FILE_BYTES: usize = 127;
 /// iPXE's "no-pxedhcp" setting, in option 175: do not wait two seconds for a proxy-DHCP server.
 const IPXE_NO_PROXY: [u8; 3] = [176, 1, 1];
-/// PXE discovery control, in option 43: no boot server discovery, take the boot file named here (PXE 2.1, 2.4).
+/// PXE discovery control, in option 43: no boot server discovery, take the boot file named here
+/// (PXE 2.1, 2.4).
 const PXE_USE_BOOT_FILE: [u8; 4] = [6, 1, 0b1000, 255];
 
 const CLIENT_PORT: u16 = 68;
@@ -188,8 +189,8 @@ fn insert_raw(message: &mut Message, code: u8, data: Vec<u8>) {
     message.opts_mut().insert(DhcpOption::Unknown(option));
 }
 
-/// Where a reply goes (RFC 2131, 4.1), except that a client without an address is always answered by
-/// broadcast: unicast to it would need a neighbour entry, and firmware takes either.
+/// Where a reply goes (RFC 2131, 4.1), except that a client without an address is always answered
+/// by broadcast: unicast to it would need a neighbour entry, and firmware takes either.
 pub(super) fn destination(request: &Request, kind: MessageType) -> SocketAddrV4 {
     if !request.giaddr.is_unspecified() {
         SocketAddrV4::new(request.giaddr, RELAY_PORT)

@@ -333,8 +333,8 @@ impl Server {
         Some(reply)
     }
 
-    /// The personality for one boot of one machine: asked for once, repeated until the node has joined, refused
-    /// from then on.
+    /// The personality for one boot of one machine: asked for once, repeated until the node has
+    /// joined, refused from then on.
     fn personality(
         &mut self,
         now: Duration,

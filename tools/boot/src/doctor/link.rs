@@ -1,5 +1,5 @@
-//! The interface. Asked over netlink: `/sys` shows the interfaces of the namespace it was mounted in,
-//! which need not be this process's.
+//! The interface. Asked over netlink: `/sys` shows the interfaces of the namespace it was mounted
+//! in, which need not be this process's.
 
 use super::{DoctorOptions, Finding};
 use nix::ifaddrs::getifaddrs;

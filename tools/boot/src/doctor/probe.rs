@@ -1,4 +1,5 @@
-//! Other DHCP servers on the wire: asks for an address as a made-up machine and looks who offers one.
+//! Other DHCP servers on the wire: asks for an address as a made-up machine and looks who offers
+//! one.
 
 use super::{DoctorOptions, Finding, host};
 use crate::dhcp::{self, packet};
@@ -11,7 +12,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 const CLIENT_PORT: u16 = 68;
-/// How long to listen. Servers that first look whether an address is free (ping) take a second or two.
+/// How long to listen. Servers that first look whether an address is free (ping) take a second or
+/// two.
 const LISTEN: Duration = Duration::from_secs(3);
 /// The request is sent so often in that time.
 const TRIES: u32 = 2;

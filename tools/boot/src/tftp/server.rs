@@ -8,10 +8,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// Transfers at one time. Every machine of four full racks may ask at once; the files are shared, so that
-/// a transfer costs some hundred bytes.
+/// Transfers at one time. Every machine of four full racks may ask at once; the files are shared,
+/// so that a transfer costs some hundred bytes.
 const MAX_SESSIONS: usize = 256;
-/// Transfers at one time of one address: firmware has one, two when it repeats a request under a new port.
+/// Transfers at one time of one address: firmware has one, two when it repeats a request under a
+/// new port.
 const MAX_SESSIONS_PER_CLIENT: usize = 4;
 /// Error packets waiting to be sent; more are dropped, the clients repeat their requests.
 const MAX_ERRORS: usize = 64;
@@ -33,8 +34,8 @@ pub struct Finished {
     pub outcome: Outcome,
 }
 
-/// All transfers of the service. A transfer is known by its client's address and port; the service sends all
-/// of them from one port of its own.
+/// All transfers of the service. A transfer is known by its client's address and port; the service
+/// sends all of them from one port of its own.
 #[derive(Debug, Default)]
 pub struct Server {
     sessions: BTreeMap<SocketAddrV4, (String, Session)>,
@@ -199,7 +200,8 @@ impl Server {
     }
 }
 
-/// The file name without the leading `/` that some firmware puts there; `None` if it has directories.
+/// The file name without the leading `/` that some firmware puts there; `None` if it has
+/// directories.
 fn plain_name(file: &str) -> Option<&str> {
     let name = file.strip_prefix('/').unwrap_or(file);
     let plain = !name.is_empty()

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 /// Block size without the option (RFC 1350).
 const DEFAULT_BLOCK_BYTES: u16 = 512;
-/// Largest block given: fills a 1,500-byte packet. Larger ones would be fragmented, and one lost fragment
-/// costs the whole block.
+/// Largest block given: fills a 1,500-byte packet. Larger ones would be fragmented, and one lost
+/// fragment costs the whole block.
 const MAX_BLOCK_BYTES: u16 = 1_468;
-/// Largest window given: 16 x 1,468 bytes are 23 KB in flight, which the receive ring of any firmware driver
-/// and the queue of any switch port hold.
+/// Largest window given: 16 x 1,468 bytes are 23 KB in flight, which the receive ring of any
+/// firmware driver and the queue of any switch port hold.
 const MAX_WINDOW_BLOCKS: u16 = 16;
 /// First wait for an answer; doubled at every repeat. Firmware's own first wait is about as long.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(500);
@@ -20,8 +20,8 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_REPEATS: u32 = 8;
 /// A transfer that takes longer than this is given up, however slowly it still moves.
 const MAX_TRANSFER_TIME: Duration = Duration::from_secs(600);
-/// A repeated acknowledgement rewinds the window at most this often: one lost block makes the client
-/// repeat itself for every block after it.
+/// A repeated acknowledgement rewinds the window at most this often: one lost block makes the
+/// client repeat itself for every block after it.
 const REWIND_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a transfer ended.
@@ -29,7 +29,8 @@ const REWIND_INTERVAL: Duration = Duration::from_millis(20);
 pub enum Outcome {
     /// The client has the whole file.
     Complete,
-    /// The client only wanted to know the size (as UEFI firmware does first), or changed its mind before any data.
+    /// The client only wanted to know the size (as UEFI firmware does first), or changed its mind
+    /// before any data.
     Declined,
     /// It broke off; the reason is for people.
     Failed(String),
@@ -93,12 +94,14 @@ impl Session {
         session
     }
 
-    /// Whether this is a transfer that has not got an answer yet: a repeated request then is a retransmission.
+    /// Whether this is a transfer that has not got an answer yet: a repeated request then is a
+    /// retransmission.
     pub(super) fn is_fresh(&self) -> bool {
         self.acknowledged == 0 && self.outcome.is_none()
     }
 
-    /// Number of blocks: the last one is short, or empty when the size is a multiple of the block size.
+    /// Number of blocks: the last one is short, or empty when the size is a multiple of the block
+    /// size.
     fn blocks(&self) -> u64 {
         (self.file.len() / self.block_bytes) as u64 + 1
     }
@@ -139,8 +142,9 @@ impl Session {
         let ahead = u64::from(block.wrapping_sub(self.acknowledged as u16));
         let sent = self.next - 1 - self.acknowledged;
         if ahead == 0 {
-            // With a window this says "the block after this one is missing". Without one it is an old packet, and
-            // answering it would double every packet from here on (RFC 1123, 4.2.3.1).
+            // With a window this says "the block after this one is missing". Without one it is an
+            // old packet, and answering it would double every packet from here on (RFC 1123,
+            // 4.2.3.1).
             if self.window_blocks > 1 && sent > 0 && now >= self.rewound + REWIND_INTERVAL {
                 self.rewound = now;
                 self.next = self.acknowledged + 1;

@@ -1,4 +1,5 @@
-//! Transfers in virtual time, with clients that behave as firmware does and a wire that loses packets.
+//! Transfers in virtual time, with clients that behave as firmware does and a wire that loses
+//! packets.
 
 use super::{Files, Finished, Outcome, Server};
 use axum::body::Bytes;
@@ -62,8 +63,8 @@ impl Dice {
     }
 }
 
-/// A client that reads one file: acknowledges in order, at the end of each window, and repeats itself
-/// when nothing comes.
+/// A client that reads one file: acknowledges in order, at the end of each window, and repeats
+/// itself when nothing comes.
 struct Client {
     address: SocketAddrV4,
     request: Vec<u8>,
@@ -181,7 +182,8 @@ impl World {
         }
     }
 
-    /// Runs until all clients are done and the server has no transfer left; panics after `limit` of virtual time.
+    /// Runs until all clients are done and the server has no transfer left; panics after `limit` of
+    /// virtual time.
     fn run(&mut self, limit: Duration) -> Vec<Finished> {
         let mut to_server: VecDeque<(SocketAddrV4, Vec<u8>)> = self
             .clients

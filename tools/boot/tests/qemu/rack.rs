@@ -99,8 +99,8 @@ impl Rack {
         machine.start(self.file("console"))
     }
 
-    /// Switches a machine on and waits until it is a node that runs in one boot from power-on. Returns
-    /// the boot and what the machine wrote.
+    /// Switches a machine on and waits until it is a node that runs in one boot from power-on.
+    /// Returns the boot and what the machine wrote.
     pub fn joins(&self, machine: Machine) -> (serde_json::Value, String) {
         let begin = Instant::now();
         let mut machine = self.start(machine);

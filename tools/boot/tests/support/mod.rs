@@ -40,7 +40,8 @@ impl Running {
     }
 }
 
-/// Runs one test of this binary again in another role, through `wrapper` (a command and its first arguments).
+/// Runs one test of this binary again in another role, through `wrapper` (a command and its first
+/// arguments).
 pub fn again(wrapper: &[&str], test: &str, role: &str) -> Running {
     let executable = std::env::current_exe().expect("this binary has a path");
     let child = Command::new(wrapper[0])

@@ -1,5 +1,5 @@
-//! Who may do what over TCP: reading is open to this machine, but for what is costly; everything else needs the
-//! token.
+//! Who may do what over TCP: reading is open to this machine, but for what is costly; everything
+//! else needs the token.
 //!
 //! Key types: [`Access`]. Neighbours: `serve` puts it before the routes of the TCP listener; the
 //! unix socket has none, its directory's rights are its access control.
@@ -65,7 +65,8 @@ pub fn reads(method: &Method, path: &str) -> bool {
     matches!(*method, Method::GET | Method::HEAD) && !path.ends_with("/output")
 }
 
-/// Whether answering takes so much that not everybody on this machine may ask: all jobs of the past.
+/// Whether answering takes so much that not everybody on this machine may ask: all jobs of the
+/// past.
 fn is_costly(uri: &Uri) -> bool {
     // A query that cannot be read is refused by the route.
     let query = Query::<Vec<(String, String)>>::try_from_uri(uri);

@@ -1,12 +1,12 @@
-//! How many connections the API has: over the unix socket one more waits until one ends; over TCP it ends the
-//! slowest of its address (`hearth_boot::http_server`).
+//! How many connections the API has: over the unix socket one more waits until one ends; over TCP
+//! it ends the slowest of its address (`hearth_boot::http_server`).
 //!
-//! Key types: [`Bounded`], [`limits`], [`Held`], [`Peer`]. Neighbours: `serve` puts them around the API's
-//! listeners; `monitor::stream` asks for [`Peer::hurry`].
+//! Key types: [`Bounded`], [`limits`], [`Held`], [`Peer`]. Neighbours: `serve` puts them around the
+//! API's listeners; `monitor::stream` asks for [`Peer::hurry`].
 //!
 //! Invariants: connections over TCP and over the unix socket have bounds of their own, so that
-//! nobody on the network can keep the operator out; a connection that was told to hurry and takes nothing
-//! for [`PATIENCE`] ends.
+//! nobody on the network can keep the operator out; a connection that was told to hurry and takes
+//! nothing for [`PATIENCE`] ends.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +33,8 @@ const TCP_MAX: usize = 1_024;
 
 /// How long a client that was told to hurry may take nothing.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes that the system holds for a client over TCP: so few that one that takes nothing is soon found out.
+/// Bytes that the system holds for a client over TCP: so few that one that takes nothing is soon
+/// found out.
 const SEND_BUFFER: usize = 32 * 1024;
 
 /// Raises the system's limit of open files as far as it goes: before anything is opened.
@@ -44,7 +45,8 @@ pub fn raise_limit() {
     }
 }
 
-/// Connections over the unix socket and over TCP that the system's limit of open files has room for.
+/// Connections over the unix socket and over TCP that the system's limit of open files has room
+/// for.
 pub fn limits() -> (usize, usize) {
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1_024, 1_024));
     let files = usize::try_from(soft).unwrap_or(usize::MAX);
@@ -81,7 +83,8 @@ pub fn tcp_limits(connections: usize) -> Limits {
 
 /// Has what a client over TCP does not take be held here and not in the system.
 pub fn little_buffer(listener: &TcpListener) {
-    // The listener's connections begin with its buffers. Without them such clients are found out later.
+    // The listener's connections begin with its buffers. Without them such clients are found out
+    // later.
     drop(SockRef::from(listener).set_send_buffer_size(SEND_BUFFER));
 }
 

@@ -1,5 +1,5 @@
-//! Casts over HTTP: beginning, watching, cancelling them; the files that nodes hold, and letting go of
-//! them.
+//! Casts over HTTP: beginning, watching, cancelling them; the files that nodes hold, and letting go
+//! of them.
 //!
 //! Neighbours: `crate::casts` (does it), `api::warm` (commands to nodes to let go of something).
 //!
@@ -30,8 +30,8 @@ use crate::{hosted, hostlist, secrets};
 /// Longest time that `GET /v1/casts/ID` waits for news.
 const WAIT_MAX_MS: u64 = 10_000;
 
-/// So long a cast waits for nodes that are about to be heard again after a restart of control: most are within
-/// seconds, and the others are as good as gone.
+/// So long a cast waits for nodes that are about to be heard again after a restart of control: most
+/// are within seconds, and the others are as good as gone.
 const AWAITED_LIMIT: Duration = Duration::from_secs(20);
 
 /// Most often that it tells news, so that a cast to thousands of nodes is not told node by node.
@@ -76,7 +76,8 @@ pub struct WaitQuery {
     /// Wait for news at most so long, unless the cast is over.
     #[serde(default)]
     wait_ms: u64,
-    /// The request whose nodes alone are meant, as `POST /v1/casts` gave it: others may have joined the cast, and wait for other nodes. What was sent is still that of the whole cast.
+    /// The request whose nodes alone are meant, as `POST /v1/casts` gave it: others may have joined
+    /// the cast, and wait for other nodes. What was sent is still that of the whole cast.
     request: Option<u64>,
 }
 
@@ -181,8 +182,8 @@ pub async fn begin(
     begun.map(Json).map_err(refuse)
 }
 
-/// Nodes, of all or of those named, that were in service when control was started again and have not been heard
-/// since.
+/// Nodes, of all or of those named, that were in service when control was started again and have
+/// not been heard since.
 fn awaited(core: &Core, named: Option<&[u32]>) -> Vec<u32> {
     let all = || core.known_nodes();
     let wanted = named.map_or_else(all, <[u32]>::to_vec);
@@ -211,7 +212,8 @@ fn refuse_awaited(core: &Core, awaited: Vec<u32>) -> Refusal {
     Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "nodes-not-up", text)
 }
 
-/// End a cast, or take one request for it back; nodes that did not hold the file before let go of it.
+/// End a cast, or take one request for it back; nodes that did not hold the file before let go of
+/// it.
 #[utoipa::path(post, path = "/v1/casts/{id}/cancel", tag = "casts", params(("id" = u64, Path, description = "Number of the cast")), request_body = CastCancelRequest, responses((status = 200, body = CastCancelled)))]
 pub async fn cancel(
     State(api): State<Api>,

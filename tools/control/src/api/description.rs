@@ -1,4 +1,5 @@
-//! The OpenAPI description of the API: made from the handlers and the types that they take and give.
+//! The OpenAPI description of the API: made from the handlers and the types that they take and
+//! give.
 //!
 //! Neighbours: `api::router` gathers the routes, [`auth`](super::auth) says which of them need the
 //! token, docs/api.md lists them for people (a test compares).

@@ -1,9 +1,9 @@
 //! Which cluster a request is meant for.
 //!
-//! A client that waits may sleep for hours. Meanwhile its cluster may be taken down, and another one
-//! made with the same name, at the same socket, which numbers its jobs from 1 as well. So every answer
-//! says which cluster gives it, and a client sends that with its later requests: those that are meant
-//! for another cluster are refused.
+//! A client that waits may sleep for hours. Meanwhile its cluster may be taken down, and another
+//! one made with the same name, at the same socket, which numbers its jobs from 1 as well. So every
+//! answer says which cluster gives it, and a client sends that with its later requests: those that
+//! are meant for another cluster are refused.
 //!
 //! Key function: [`check`]. Neighbours: `client` sends the header; the number comes from the store.
 //!

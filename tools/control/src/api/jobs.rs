@@ -132,7 +132,8 @@ pub async fn submit(
     Ok(Json(JobAccepted { id, look_for_s }))
 }
 
-/// Files that the output of a batch job goes to: control writes files as the user who it is, and for nobody else.
+/// Files that the output of a batch job goes to: control writes files as the user who it is, and
+/// for nobody else.
 fn output_files(local: Option<LocalPeer>, request: &JobRequest) -> Result<Wanted, Refusal> {
     let pattern = |text: &Option<String>| -> Result<Option<Pattern>, Refusal> {
         let Some(text) = text else { return Ok(None) };
@@ -191,8 +192,8 @@ fn want(request: &JobRequest) -> Result<Want, Refusal> {
     })
 }
 
-/// Hands a job to the runner. A batch job is taken only if that is written down: nobody waits for it, and who
-/// has its number may forget it.
+/// Hands a job to the runner. A batch job is taken only if that is written down: nobody waits for
+/// it, and who has its number may forget it.
 fn hand_in(api: &Api, submission: Submission) -> Result<u64, SubmitError> {
     let now = api.shared.now();
     let mut core = api.shared.lock();
@@ -310,11 +311,11 @@ pub struct OutputQuery {
     /// Of a batch job: `false` ends with what has been written so far.
     #[serde(default = "yes")]
     follow: bool,
-    /// Of a job that goes on over a restart of the control node: for ranks the last `call` of their output that
-    /// has arrived, as in `0:17,3:4`.
+    /// Of a job that goes on over a restart of the control node: for ranks the last `call` of their
+    /// output that has arrived, as in `0:17,3:4`.
     received: Option<String>,
-    /// Of a batch job: leave out so many frames from its beginning, those that came before a connection broke; pings
-    /// are not counted.
+    /// Of a batch job: leave out so many frames from its beginning, those that came before a
+    /// connection broke; pings are not counted.
     #[serde(default)]
     skip: u64,
     /// Of a batch job: begin with about the last so many bytes of what has been written, at least
@@ -343,8 +344,9 @@ fn yes() -> bool {
 
 /// What a job writes and what becomes of it: one frame a line until it has ended.
 ///
-/// Reading takes the output, so it needs the token as a change does, and ending the request ends the job. Not
-/// so for a batch job: its output is kept, and can be read any number of times, also when it has ended.
+/// Reading takes the output, so it needs the token as a change does, and ending the request ends
+/// the job. Not so for a batch job: its output is kept, and can be read any number of times, also
+/// when it has ended.
 #[utoipa::path(get, path = "/v1/jobs/{id}/output", tag = "jobs", params(("id" = u64, Path, description = "Number of the job"), OutputQuery), responses((status = 200, body = Frame, content_type = "application/x-ndjson")))]
 pub async fn output(
     State(api): State<Api>,

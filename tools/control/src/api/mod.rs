@@ -1,9 +1,9 @@
 //! The HTTP API of control: JSON over a unix socket (full rights) and TCP (see [`auth`]).
 //!
-//! Each handler stands beside its description (`utoipa::path`), and only described handlers get into the
-//! router, so `GET /openapi.json` ([`description`]) names every route with the types that it takes and
-//! gives; docs/api.md has the list for people.
-//! The page of [`monitor`] and its files have no description; docs/monitoring.md says more of its other routes.
+//! Each handler stands beside its description (`utoipa::path`), and only described handlers get
+//! into the router, so `GET /openapi.json` ([`description`]) names every route with the types that
+//! it takes and gives; docs/api.md has the list for people. The page of [`monitor`] and its files
+//! have no description; docs/monitoring.md says more of its other routes.
 //!
 //! Every error answer has an [`types::ErrorBody`]. Neighbours: `control::Shared` (all state),
 //! `client` and the web page (callers).

@@ -15,9 +15,9 @@
 //!
 //! Times are milliseconds since 1970. Neighbours: `crate::monitor`, `hearth_monitor`.
 //!
-//! Invariants: questions to the files run outside the async threads, a few at a time, each with a bound on its
-//! time to wait and its values; downloads, whose clients may sleep, have places of their own. Nothing here takes the
-//! lock of the control state.
+//! Invariants: questions to the files run outside the async threads, a few at a time, each with a
+//! bound on its time to wait and its values; downloads, whose clients may sleep, have places of
+//! their own. Nothing here takes the lock of the control state.
 
 pub mod export;
 pub mod page;
@@ -58,7 +58,8 @@ const POINTS_MAX: u64 = 5_000;
 const ASK_WAIT: Duration = Duration::from_secs(10);
 /// Longest span of a question.
 const SPAN_MAX_MS: u64 = 400 * DAY_MS;
-/// How far back [`at`] looks for a node's last value: as long as a node is not stale, and a tick more for rates.
+/// How far back [`at`] looks for a node's last value: as long as a node is not stale, and a tick
+/// more for rates.
 const AT_AGE_MS: u64 = 5_000;
 /// Events that one request can acknowledge.
 const ACKNOWLEDGE_MAX: usize = 1_000;
@@ -140,7 +141,8 @@ pub struct NodeView {
 pub struct Now {
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// Milliseconds since 1970 at which the oldest of the nodes' values were read; `null`: they are those of heartbeats.
+    /// Milliseconds since 1970 at which the oldest of the nodes' values were read; `null`: they are
+    /// those of heartbeats.
     #[serde(default)]
     pub read_ms: Option<u64>,
     /// Version of control.
@@ -237,8 +239,8 @@ impl Checked {
         self.nodes.as_deref().map_or(Nodes::All, Nodes::Only)
     }
 
-    /// Refuses nodes that there are not, and were not in the time that is asked about: nothing is kept of them.
-    /// Looks in `place`; without one, in one of those of questions.
+    /// Refuses nodes that there are not, and were not in the time that is asked about: nothing is
+    /// kept of them. Looks in `place`; without one, in one of those of questions.
     async fn there(
         self,
         monitor: &Arc<Monitor>,
@@ -416,8 +418,8 @@ async fn ask<T: Send + 'static>(
     ask_in(monitor, place, dir, question).await
 }
 
-/// Runs a question to the files in `dir` outside the async threads, in `place`. Files that it finds to be damaged are told as
-/// events.
+/// Runs a question to the files in `dir` outside the async threads, in `place`. Files that it finds
+/// to be damaged are told as events.
 async fn ask_in<T: Send + 'static>(
     monitor: &Arc<Monitor>,
     place: Place,
@@ -547,14 +549,14 @@ pub struct AtQuery {
     node: Option<u32>,
 }
 
-/// What `GET /v1/monitor/at` answers: what was known of the nodes then, of each what came last in the five seconds before, as
-/// long as it was not stale.
+/// What `GET /v1/monitor/at` answers: what was known of the nodes then, of each what came last in
+/// the five seconds before, as long as it was not stale.
 #[derive(Debug, Default, Serialize)]
 pub struct At {
     /// By the node's number: the value in its base unit, counters as rates.
     values: BTreeMap<u32, f64>,
-    /// By the node's number: how it did, as a letter as in the stream: idle, busy or slow. Others had not been heard for longer
-    /// than that, or were not there.
+    /// By the node's number: how it did, as a letter as in the stream: idle, busy or slow. Others
+    /// had not been heard for longer than that, or were not there.
     letters: BTreeMap<u32, char>,
     /// By the node's number: its job.
     jobs: BTreeMap<u32, u64>,
@@ -564,9 +566,9 @@ pub struct At {
     damaged: Vec<String>,
 }
 
-/// How a node did at `time`, in milliseconds since 1970, by its newest row of then: `has_job`, and how long it had been `silent`, in
-/// seconds, at the time of that row, which is shown until the next tick. `None`: it was stale by then, or the row does not
-/// say.
+/// How a node did at `time`, in milliseconds since 1970, by its newest row of then: `has_job`, and
+/// how long it had been `silent`, in seconds, at the time of that row, which is shown until the
+/// next tick. `None`: it was stale by then, or the row does not say.
 fn health_then(time: u64, at_ms: u64, has_job: Option<f64>, silent: Option<f64>) -> Option<Health> {
     let missed_ms = time
         .saturating_sub(at_ms)
@@ -725,7 +727,8 @@ async fn open_metrics(State(monitor): State<Arc<Monitor>>) -> Response {
     (head, text.finish()).into_response()
 }
 
-/// What not every node has: drained marks, sums over all nodes, values of further collectors, counters of programs.
+/// What not every node has: drained marks, sums over all nodes, values of further collectors,
+/// counters of programs.
 fn further_metrics(text: &mut openmetrics::Text, picture: &Picture) {
     let help = "1 for a node that gets no jobs.";
     text.family("hearth_node_drained", Kind::Gauge, "", help);

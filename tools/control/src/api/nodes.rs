@@ -1,8 +1,8 @@
 //! What can be done with a node: asking it to leave, approving of a machine that wants to be one,
 //! switching it on and off.
 //!
-//! Neighbours: `power` switches machines, `netstack::control::Endpoint::ask_to_leave` (repeats the request until the node has
-//! answered), `control_events` (its answer).
+//! Neighbours: `power` switches machines, `netstack::control::Endpoint::ask_to_leave` (repeats the
+//! request until the node has answered), `control_events` (its answer).
 //!
 //! Invariant: a node that was asked gets no job until it has refused.
 
@@ -25,7 +25,8 @@ use netstack::time::Instant;
 
 /// Ask a node to leave the cluster and halt.
 ///
-/// The list of nodes shows when it has left. Asking a node that is leaving or has left changes nothing.
+/// The list of nodes shows when it has left. Asking a node that is leaving or has left changes
+/// nothing.
 #[utoipa::path(post, path = "/v1/nodes/{node}/leave", tag = "nodes", params(("node" = u32, Path, description = "Number of the node")), responses((status = 200, body = Done), (status = 404, body = super::types::ErrorBody)))]
 pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json<Done>, Refusal> {
     let now = api.shared.now();
@@ -83,7 +84,8 @@ pub async fn approve(
 
 /// Switch nodes on or off, or ask which are on.
 ///
-/// It is answered when all have, each with its own result. Whatever runs on a node that is switched off or reset is lost.
+/// It is answered when all have, each with its own result. Whatever runs on a node that is switched
+/// off or reset is lost.
 #[utoipa::path(post, path = "/v1/nodes/power", tag = "nodes", request_body = PowerRequest, responses((status = 200, body = Vec<Powered>), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody)))]
 pub async fn power(
     State(api): State<Api>,

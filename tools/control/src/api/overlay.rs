@@ -1,10 +1,11 @@
-//! The monitoring overlay over HTTP: how it stands, further streams, taking the tree down and having it made.
+//! The monitoring overlay over HTTP: how it stands, further streams, taking the tree down and
+//! having it made.
 //!
-//! Neighbours: `crate::overlay` does it; `catalogue` there knows metrics and units, so that numbers in requests and answers are
-//! in the units that the metrics' names say.
+//! Neighbours: `crate::overlay` does it; `catalogue` there knows metrics and units, so that numbers
+//! in requests and answers are in the units that the metrics' names say.
 //!
-//! Invariant: what a request names is looked up before the lock of the control state is taken, and no more of it than a stream
-//! can have.
+//! Invariant: what a request names is looked up before the lock of the control state is taken, and
+//! no more of it than a stream can have.
 
 use axum::extract::{Json, Path, State};
 use axum::http::StatusCode;
@@ -42,14 +43,15 @@ fn period_unsaid() -> u64 {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamRequest {
-    /// Metrics by name, as `hearth_node_memory_used_bytes`, or by number in decimal digits, each once. `GET
-    /// /v1/overlay/metrics` lists them.
+    /// Metrics by name, as `hearth_node_memory_used_bytes`, or by number in decimal digits, each
+    /// once. `GET /v1/overlay/metrics` lists them.
     pub metrics: Vec<String>,
     /// `sum` (the default), `min`, `max`, `avg`, `concat`, `classes` or `histogram`.
     #[serde(default = "filter_unsaid")]
     #[schema(default = filter_unsaid)]
     pub filter: String,
-    /// Bounds of a histogram, rising, 1 to 15, in the unit that the metrics' names say; other filters have none.
+    /// Bounds of a histogram, rising, 1 to 15, in the unit that the metrics' names say; other
+    /// filters have none.
     #[serde(default)]
     pub bounds: Vec<f64>,
     /// Time between two ticks in milliseconds, 10 to 3600000; 1000 by default.
@@ -59,14 +61,17 @@ pub struct StreamRequest {
     /// The nodes of this job only, until it ends.
     #[serde(default)]
     pub job: Option<u64>,
-    /// These nodes only, as a hostlist of at most eight ranges of nodes that there are; not together with `job`.
+    /// These nodes only, as a hostlist of at most eight ranges of nodes that there are; not
+    /// together with `job`.
     #[serde(default)]
     pub nodes: Option<String>,
-    /// When a process passes a tick on: `timeout` (when all below have sent it, at the latest after the hold for each level below;
-    /// the default), `all` (when all that live have) or `none` (as it comes).
+    /// When a process passes a tick on: `timeout` (when all below have sent it, at the latest after
+    /// the hold for each level below; the default), `all` (when all that live have) or `none` (as
+    /// it comes).
     #[serde(default)]
     pub sync: Option<String>,
-    /// The hold in milliseconds, at most the period; 50 by default, or the period if that is shorter.
+    /// The hold in milliseconds, at most the period; 50 by default, or the period if that is
+    /// shorter.
     #[serde(default)]
     pub hold_ms: Option<u64>,
 }
@@ -77,8 +82,9 @@ pub struct StreamRequest {
 pub struct StreamOpened {
     /// Its number.
     pub stream: u16,
-    /// State of the overlay: `standing`, or why no values come yet: `collecting` or `renewing` (a tree is about to be made) or
-    /// `down` (somebody took it down). The stream is there then, and begins with the next tree.
+    /// State of the overlay: `standing`, or why no values come yet: `collecting` or `renewing` (a
+    /// tree is about to be made) or `down` (somebody took it down). The stream is there then, and
+    /// begins with the next tree.
     pub state: String,
 }
 
@@ -141,8 +147,8 @@ fn changed(api: &Api, change: impl FnOnce(&mut Overlay, Instant)) -> Json<View> 
 
 /// Open a stream
 ///
-/// Its values are in the answers of `GET /v1/overlay`. A job's stream ends with the job. While no tree stands it is kept, and
-/// begins with the next one.
+/// Its values are in the answers of `GET /v1/overlay`. A job's stream ends with the job. While no
+/// tree stands it is kept, and begins with the next one.
 #[utoipa::path(post, path = "/v1/overlay/streams", tag = "monitor", request_body = StreamRequest,
     responses((status = 200, body = StreamOpened), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody), (status = 409, body = super::types::ErrorBody)))]
 pub async fn open(
@@ -236,7 +242,8 @@ pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Js
     }
 }
 
-/// The job whose nodes a request is about, if it names one, and the stream that it wants, of all other nodes that it names.
+/// The job whose nodes a request is about, if it names one, and the stream that it wants, of all
+/// other nodes that it names.
 fn wanted(request: StreamRequest) -> Result<(Option<u64>, StreamSpec), Refusal> {
     let scope = match (request.job, &request.nodes) {
         (_, None) => Scope::All,

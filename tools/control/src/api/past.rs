@@ -2,8 +2,9 @@
 //!
 //! Neighbours: `jobs::Runner` and `events::EventLog` (memory), `history::History` (the store).
 //!
-//! Invariants: an answer has a bound, in number and in bytes; the control state is held for a bounded time; what the store cannot take or give at present is answered
-//! from memory as far as that goes.
+//! Invariants: an answer has a bound, in number and in bytes; the control state is held for a
+//! bounded time; what the store cannot take or give at present is answered from memory as far as
+//! that goes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,9 +63,9 @@ pub struct JobsQuery {
 
 /// Jobs, by number; without `all` every job that is not over.
 ///
-/// An answer ends with the jobs of the highest numbers at some 16 MB of them, also before `limit`: what is missing has
-/// smaller numbers than the first of them, and is asked for with `before`, until an answer is empty. `brief` has more
-/// fit. With `all` the token is needed as for a change.
+/// An answer ends with the jobs of the highest numbers at some 16 MB of them, also before `limit`:
+/// what is missing has smaller numbers than the first of them, and is asked for with `before`,
+/// until an answer is empty. `brief` has more fit. With `all` the token is needed as for a change.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Vec<JobInfo>)))]
 pub async fn jobs(
     State(api): State<Api>,
@@ -116,8 +117,8 @@ impl Filter {
     }
 }
 
-/// The jobs with the highest numbers below `before` that are wanted, page by page of what is known; by number. At
-/// most `limit`, and no more than [`ANSWER_BYTES`] of them.
+/// The jobs with the highest numbers below `before` that are wanted, page by page of what is known;
+/// by number. At most `limit`, and no more than [`ANSWER_BYTES`] of them.
 async fn newest(
     api: &Api,
     all: bool,
@@ -171,11 +172,13 @@ async fn page(api: &Api, all: bool, before: u64, bytes: usize, filter: &Arc<Filt
     let last = past.jobs.last().map(|(id, _)| *id);
     let mut floor = last.filter(|_| past.more).unwrap_or(0);
     let mut jobs: BTreeMap<u64, Option<JobInfo>> = past.jobs.into_iter().collect();
-    // Memory knows better about jobs that are not written down yet, and later than the answer of the store.
+    // Memory knows better about jobs that are not written down yet, and later than the answer of
+    // the store.
     let mut core = api.shared.lock();
     let (mut weighs, mut looked_at) = (0, 0);
     for job in core.runner.below(before, all) {
-        // Others wait for the lock: what is copied under it has a bound, and the rest is another page's.
+        // Others wait for the lock: what is copied under it has a bound, and the rest is another
+        // page's.
         if job.id < floor || looked_at == COPIES_MAX || weighs > bytes.min(COPIED_BYTES) {
             floor = floor.max(job.id + 1);
             break;

@@ -1,8 +1,10 @@
 //! Ending the control node by request: `hearth stop`.
 //!
-//! Neighbours: `serve` waits for the request as for a signal; `jobs::Runner` starts nothing any more.
+//! Neighbours: `serve` waits for the request as for a signal; `jobs::Runner` starts nothing any
+//! more.
 //!
-//! Invariant: no job ends because control does. Jobs that run go on, jobs that wait do so again after the next start.
+//! Invariant: no job ends because control does. Jobs that run go on, jobs that wait do so again
+//! after the next start.
 
 use axum::extract::{Json, State};
 
@@ -12,7 +14,8 @@ use crate::control::Stop;
 
 /// End the control node; jobs go on without it.
 ///
-/// With `drain` no job starts from now on, and control ends when none has nodes any more. Asked again, it says what it waits for.
+/// With `drain` no job starts from now on, and control ends when none has nodes any more. Asked
+/// again, it says what it waits for.
 #[utoipa::path(post, path = "/v1/stop", tag = "control", request_body = StopRequest, responses((status = 200, body = StopReply)))]
 pub async fn stop(
     State(api): State<Api>,

@@ -51,7 +51,8 @@ pub enum NodeState {
     /// Known, but has not joined since control started.
     #[default]
     Absent,
-    /// The same while control has just started: what was in service before is heard again within seconds.
+    /// The same while control has just started: what was in service before is heard again within
+    /// seconds.
     Awaited,
     /// Joined, and is not heard of any more.
     Lost,
@@ -133,7 +134,8 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// The state for tables: `drained` for a node that gets no more jobs, `draining` while it has one.
+    /// The state for tables: `drained` for a node that gets no more jobs, `draining` while it has
+    /// one.
     pub fn word(&self) -> &'static str {
         match (self.state, &self.drained) {
             (NodeState::Idle, Some(_)) => "drained",
@@ -237,7 +239,8 @@ pub struct JobInfo {
     /// Name of the program's file; empty where an earlier version of the control node took the job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub program_file: String,
-    /// The program with its arguments as a shell would take them, at most 1,024 bytes; empty as before.
+    /// The program with its arguments as a shell would take them, at most 1,024 bytes; empty as
+    /// before.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
     /// The directory in which it was submitted, where that is known.
@@ -261,8 +264,8 @@ pub struct JobInfo {
     /// Highest exit status of its ranks (128 + n for signal n), once it ended and any rank ran;
     /// [`EXIT_TIME_LIMIT`] or [`EXIT_NODE_LOST`] when that was the end of it.
     pub exit_status: Option<i32>,
-    /// It has ended, and that is not written down yet: a control node that is killed now asks its nodes for it
-    /// once more.
+    /// It has ended, and that is not written down yet: a control node that is killed now asks its
+    /// nodes for it once more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unwritten: bool,
     /// Whether it failed because a node says that the program cannot be run.
@@ -352,7 +355,8 @@ impl JobInfo {
         }
     }
 
-    /// `completed`, `failed: rank 0 on n0 exited with status 3`, `ended: time limit of 3 s reached`.
+    /// `completed`, `failed: rank 0 on n0 exited with status 3`, `ended: time limit of 3 s
+    /// reached`.
     pub fn how_ended(&self) -> String {
         let word = match self.state {
             // The reason says which of the two it was.
@@ -486,8 +490,9 @@ pub struct JobRequest {
     /// The directory in which it is submitted, for people.
     #[serde(default)]
     pub directory: String,
-    /// File that standard output of a batch job goes to, and standard error without `error`: a path from the root, with
-    /// `%j` and its like. Over the unix socket, for the user whose control node this is.
+    /// File that standard output of a batch job goes to, and standard error without `error`: a path
+    /// from the root, with `%j` and its like. Over the unix socket, for the user whose control node
+    /// this is.
     #[serde(default)]
     pub output: Option<String>,
     /// The same for standard error.
@@ -514,9 +519,9 @@ pub struct Size {
 pub struct JobAccepted {
     /// The job's number.
     pub id: u64,
-    /// Seconds for which a client that has lost the control node is to look for it: nodes keep a job without
-    /// one for as long, and one that was started again waits for clients (`jobs.without_control_s`,
-    /// `jobs.return_limit_s`).
+    /// Seconds for which a client that has lost the control node is to look for it: nodes keep a
+    /// job without one for as long, and one that was started again waits for clients
+    /// (`jobs.without_control_s`, `jobs.return_limit_s`).
     pub look_for_s: u64,
 }
 
@@ -550,8 +555,8 @@ pub enum Frame {
         fd: u32,
         /// The bytes, base64.
         data: String,
-        /// The last call of the rank that is in it: a client that comes back after a restart of the control
-        /// node names it.
+        /// The last call of the rank that is in it: a client that comes back after a restart of the
+        /// control node names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<u64>,
     },
@@ -569,7 +574,8 @@ pub enum Frame {
         /// A line for people.
         text: String,
     },
-    /// The job goes on after a restart of the control node, which wants standard input from here on.
+    /// The job goes on after a restart of the control node, which wants standard input from here
+    /// on.
     Input {
         /// Bytes from its beginning.
         from: u64,

@@ -1,10 +1,11 @@
-//! Requests that the framework itself refuses: a path, a query or a body that cannot be read as what a handler takes. It
-//! says so in plain text; here that gets the form of all other errors.
+//! Requests that the framework itself refuses: a path, a query or a body that cannot be read as
+//! what a handler takes. It says so in plain text; here that gets the form of all other errors.
 //!
 //! Neighbour: [`super::router`] puts this around all routes.
 //!
-//! Invariant: the status stays, but that of a body which is JSON and not what a handler takes: that is a bad request (400) like
-//! one that is no JSON. An answer that has a form already is not touched.
+//! Invariant: the status stays, but that of a body which is JSON and not what a handler takes: that
+//! is a bad request (400) like one that is no JSON. An answer that has a form already is not
+//! touched.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};

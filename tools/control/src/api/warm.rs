@@ -32,8 +32,8 @@ use crate::{hostlist, secrets};
 /// Programs looked at: more than anybody reads, and as many as the store keeps by default.
 const PROGRAMS_MAX: u32 = 10_000;
 
-/// Jobs that wait or are over and are looked at for programs that no rank has told the end of yet. Those that have nodes are
-/// looked at anyhow: there are no more of them than nodes.
+/// Jobs that wait or are over and are looked at for programs that no rank has told the end of yet.
+/// Those that have nodes are looked at anyhow: there are no more of them than nodes.
 const RECENT_JOBS: usize = 1_000;
 
 /// How long nodes may take to answer a drop. One that computes looks at its network once a second.

@@ -1,10 +1,11 @@
-//! How casts are handed to the source, to those nodes that have room: a node takes part in a bounded number at once.
+//! How casts are handed to the source, to those nodes that have room: a node takes part in a
+//! bounded number at once.
 //!
 //! Neighbours: `netstack::broadcast` (the bound), `asking` and `coming` (nodes join).
 //!
-//! Invariants: a file's cast goes to a node only where that node has room, and some room stays for the programs and tables of
-//! jobs, which do not wait, since they do; a node without room holds up no other node; what waits for room is looked at
-//! whenever some may have become free.
+//! Invariants: a file's cast goes to a node only where that node has room, and some room stays for
+//! the programs and tables of jobs, which do not wait, since they do; a node without room holds up
+//! no other node; what waits for room is looked at whenever some may have become free.
 
 use std::collections::BTreeSet;
 

@@ -1,12 +1,14 @@
 //! Who wants a cast, and what becomes of it when somebody does not any more.
 //!
-//! A content has one cast at a time, so clients and jobs that want it on other nodes join the one that is under way.
-//! Each may leave again: the cast goes on for the others, and is cancelled with the last of them.
+//! A content has one cast at a time, so clients and jobs that want it on other nodes join the one
+//! that is under way. Each may leave again: the cast goes on for the others, and is cancelled with
+//! the last of them.
 //!
 //! Neighbours: `api::casts` (clients), `for_jobs` (jobs).
 //!
-//! Invariants: who leaves takes no node from another (those who asked an earlier run of control are one to this); a node that nobody wants it on any more lets go of it at the end
-//! of the cast, if it did not hold it before.
+//! Invariants: who leaves takes no node from another (those who asked an earlier run of control are
+//! one to this); a node that nobody wants it on any more lets go of it at the end of the cast, if
+//! it did not hold it before.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +50,8 @@ impl Casts {
         self.add_nodes(now, id, &order.nodes, order.patient);
     }
 
-    /// Nodes do not let go of a file at the end of a cast that was cancelled: somebody wants it there.
+    /// Nodes do not let go of a file at the end of a cast that was cancelled: somebody wants it
+    /// there.
     pub(super) fn spare(&mut self, nodes: &[u32], object: &Hash) {
         let mut again = None;
         for cast in self.under_way.values_mut() {
@@ -58,7 +61,8 @@ impl Casts {
                 again = Some((cast.what.name(), cast.described.object.bytes));
             }
         }
-        // Its name went when the cast was cancelled. Where another content has taken it, this one goes without.
+        // Its name went when the cast was cancelled. Where another content has taken it, this one
+        // goes without.
         if let Some((name, bytes)) = again
             && self.files.names_of(object).is_empty()
         {

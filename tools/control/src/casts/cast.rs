@@ -2,8 +2,8 @@
 //!
 //! Key types: [`Cast`], [`What`], [`Fate`], [`Asker`]. Neighbour: `casts` moves it on.
 //!
-//! Invariant: a cast is over when no node is [`Fate::Coming`] or [`Fate::Absent`] and the source knows
-//! nothing of it any more.
+//! Invariant: a cast is over when no node is [`Fate::Coming`] or [`Fate::Absent`] and the source
+//! knows nothing of it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,8 +101,8 @@ pub struct Cast {
     pub what: What,
     /// The content's hashes.
     pub described: Arc<Described>,
-    /// The content is a file of an earlier run of control that has not been read: its hashes are not known, and it
-    /// is not announced.
+    /// The content is a file of an earlier run of control that has not been read: its hashes are
+    /// not known, and it is not announced.
     pub unread: bool,
     /// Where the content is.
     pub content: Content,
@@ -132,8 +132,8 @@ pub struct Cast {
     pub patient: bool,
     /// Microseconds of the control clock until which nodes are waited for before it is announced.
     pub holds_until_us: Option<u64>,
-    /// Nodes that booted again in the middle and have not joined yet: microseconds of the control clock until which they
-    /// are waited for.
+    /// Nodes that booted again in the middle and have not joined yet: microseconds of the control
+    /// clock until which they are waited for.
     pub returning: BTreeMap<u32, u64>,
     /// Why it was cancelled.
     pub cancelled: Option<String>,
@@ -315,8 +315,9 @@ impl Cast {
         }
     }
 
-    /// How it stands for one who asked for it: over as soon as each of its own nodes has it or never will, whatever others wait for.
-    /// What was sent is that of all. All of it for whoever is not known, or alone.
+    /// How it stands for one who asked for it: over as soon as each of its own nodes has it or
+    /// never will, whatever others wait for. What was sent is that of all. All of it for whoever is
+    /// not known, or alone.
     pub fn info_for(&self, asker: Option<Asker>, now_us: u64) -> CastInfo {
         let own = asker.and_then(|asker| self.askers.get(&asker));
         let Some(own) = own.filter(|_| self.askers.len() > 1) else {

@@ -17,8 +17,9 @@ use crate::events::{Event, Severity};
 use crate::hostlist;
 use crate::programs::Hash;
 
-/// So long a cast of a file waits for a node whose new boot has been heard. It has its address by then: what is left is the confirmation of
-/// its session, which takes a few milliseconds, and its repetitions where datagrams are lost.
+/// So long a cast of a file waits for a node whose new boot has been heard. It has its address by
+/// then: what is left is the confirmation of its session, which takes a few milliseconds, and its
+/// repetitions where datagrams are lost.
 const RETURN_PATIENCE_US: u64 = 10_000_000;
 
 /// How a node went out of service, as far as casts care.
@@ -99,8 +100,8 @@ impl Casts {
         to_it.map(|cast| cast.described.object.id).collect()
     }
 
-    /// All of these nodes were told to let go of a file, or will be when they are heard again. If nobody else has it, its
-    /// names are free: an absent node keeps none taken.
+    /// All of these nodes were told to let go of a file, or will be when they are heard again. If
+    /// nobody else has it, its names are free: an absent node keeps none taken.
     pub fn let_go_by(&mut self, object: &Hash, nodes: &[u32]) {
         let away = self.files.away(object);
         let others = !away.iter().all(|node| nodes.contains(node));
@@ -111,8 +112,8 @@ impl Casts {
         self.changed();
     }
 
-    /// A node is out of service. A cast of a file waits for one that booted again in the middle: it gets the rest, also when all
-    /// others have theirs already.
+    /// A node is out of service. A cast of a file waits for one that booted again in the middle: it
+    /// gets the rest, also when all others have theirs already.
     pub fn node_gone(&mut self, now: Instant, node: u32, departure: Departure) {
         self.up.remove(&node);
         match departure.in_order {

@@ -1,6 +1,7 @@
 //! How the end of a cast is told, and what is remembered of it.
 //!
-//! Neighbours: `casts`, `events`. Invariants: who did not get something is named; what was cancelled is written down no more.
+//! Neighbours: `casts`, `events`. Invariants: who did not get something is named; what was
+//! cancelled is written down no more.
 
 use std::collections::BTreeMap;
 
@@ -53,8 +54,9 @@ pub fn event(cast: &Cast, info: &CastInfo) -> Option<Event> {
 }
 
 impl Casts {
-    /// What was cancelled is not gone on with by a later run of control, should this one end before the cast has. Where nobody else
-    /// holds the content its names go, too: nodes that are heard again let go of what has none.
+    /// What was cancelled is not gone on with by a later run of control, should this one end before
+    /// the cast has. Where nobody else holds the content its names go, too: nodes that are heard
+    /// again let go of what has none.
     pub(super) fn forget_cancelled(&mut self, id: u64) {
         let Some(cast) = self.under_way.get(&id).filter(|cast| cast.what.is_file()) else {
             return;

@@ -1,13 +1,15 @@
 //! What a cast is measured by: the time that one link needs for the data once.
 //!
-//! Neighbours: `api::casts` and the command line show it; `docs/measuring.md` uses the same measure.
+//! Neighbours: `api::casts` and the command line show it; `docs/measuring.md` uses the same
+//! measure.
 
 use netstack::MAX_DATAGRAM;
 
 use crate::api::types::CastInfo;
 
-/// Bytes beside the payload of a UDP datagram: UDP (8), IPv4 (20), and what Ethernet adds (preamble 8, header 14,
-/// checksum 4, gap 12). What a cast adds of its own is no part of the limit: it counts against the cast.
+/// Bytes beside the payload of a UDP datagram: UDP (8), IPv4 (20), and what Ethernet adds (preamble
+/// 8, header 14, checksum 4, gap 12). What a cast adds of its own is no part of the limit: it
+/// counts against the cast.
 const OVERHEAD: u64 = 8 + 20 + 38;
 
 /// Microseconds that a link of `rate` bytes a second needs for `bytes` bytes in full datagrams.
@@ -24,7 +26,8 @@ const RATIO_FROM_US: u64 = 10_000;
 /// From so many microseconds on an absence is told.
 const ABSENT_FROM_US: u64 = 10_000;
 
-/// [`line`] of a cast, without the time in which there was nobody to send to; none where nothing had to be brought.
+/// [`line`] of a cast, without the time in which there was nobody to send to; none where nothing
+/// had to be brought.
 pub fn of_cast(info: &CastInfo) -> Option<String> {
     if info.done <= info.held {
         return None;

@@ -1,15 +1,15 @@
 //! Files that were cast: their names, and which node holds which.
 //!
-//! Key types: [`Files`], [`Named`]. Neighbours: `casts` (what nodes report), `ledger` (the store gets
-//! every change in the same step), the API and the runner (readers).
+//! Key types: [`Files`], [`Named`]. Neighbours: `casts` (what nodes report), `ledger` (the store
+//! gets every change in the same step), the API and the runner (readers).
 //!
-//! An entry is *believed* while its node is in service in the boot that reported it, as the entries of
-//! `warm` are.
+//! An entry is *believed* while its node is in service in the boot that reported it, as the entries
+//! of `warm` are.
 //!
 //! A content without a name is one that nodes let go of as soon as they are heard again.
 //!
-//! Invariants: a name stands for one content; the tables here and in the store have the same entries,
-//! but for changes that the store could not take yet.
+//! Invariants: a name stands for one content; the tables here and in the store have the same
+//! entries, but for changes that the store could not take yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -214,7 +214,8 @@ impl Files {
         of_node.map(|((object, _), _)| *object)
     }
 
-    /// What a node in service holds that has no name any more: it was to let go of it when it was away.
+    /// What a node in service holds that has no name any more: it was to let go of it when it was
+    /// away.
     pub fn nameless_on(&self, node: u32) -> Vec<Hash> {
         let named: BTreeSet<&Hash> = self.names.values().map(|row| &row.object).collect();
         let held = self.held_on(node);

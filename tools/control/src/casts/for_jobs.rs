@@ -1,5 +1,5 @@
-//! What jobs have cast: their files before the launch, their program with it, their connection table
-//! after it.
+//! What jobs have cast: their files before the launch, their program with it, their connection
+//! table after it.
 //!
 //! Neighbour: the runner's fabric in `control_events` calls these.
 
@@ -101,7 +101,8 @@ impl Casts {
             .iter()
             .copied()
             .filter(|node| {
-                // Where a cast has just brought it, the job joins that cast, so that nobody else can take it back.
+                // Where a cast has just brought it, the job joins that cast, so that nobody else
+                // can take it back.
                 let given = self.is_given(*node, &file.object);
                 given || !self.files.holds(*node, &file.object)
             })
@@ -220,7 +221,8 @@ impl Casts {
         }
     }
 
-    /// How many of these ranks share each leaf switch of the network's tree, where that is the same everywhere.
+    /// How many of these ranks share each leaf switch of the network's tree, where that is the same
+    /// everywhere.
     fn ranks_of_a_leaf(&self, nodes: &[u32]) -> u16 {
         let switch = |node: &u32| node.checked_div(self.leaf_width).unwrap_or(0);
         let switches: Vec<u32> = nodes.iter().map(switch).collect();
@@ -244,8 +246,8 @@ impl Casts {
     }
 }
 
-/// A node as the connection table of a job has it. An adapter of Ethernet has one window, no mask and
-/// one port; its place on the network is its node number, which is never 0.
+/// A node as the connection table of a job has it. An adapter of Ethernet has one window, no mask
+/// and one port; its place on the network is its node number, which is never 0.
 fn entry((node, peer): (u32, Peer)) -> table::Entry {
     table::Entry {
         node: NodeId(node),

@@ -69,8 +69,8 @@ impl Described {
         Ok(Described { object, lists })
     }
 
-    /// Describes the first `bytes` bytes of a file. Reads all of it: not for a task that others wait
-    /// for.
+    /// Describes the first `bytes` bytes of a file. Reads all of it: not for a task that others
+    /// wait for.
     ///
     /// # Errors
     /// [`DescribeError`].

@@ -1,7 +1,7 @@
 //! What is asked of casts, why it is refused, and what comes of it.
 //!
-//! Key types: [`Order`], [`Refused`], [`NotUnderWay`], [`Outcome`]. Neighbour: `casts`, whose interface
-//! this is.
+//! Key types: [`Order`], [`Refused`], [`NotUnderWay`], [`Outcome`]. Neighbour: `casts`, whose
+//! interface this is.
 //!
 //! Invariant: every refusal says what to do next.
 

@@ -1,9 +1,10 @@
 //! Going on with casts of an earlier run of the control node.
 //!
-//! Neighbours: `ledger` (what was written down of them), `programs` (where their bytes are, if they are
-//! still there). Nodes keep what they have, so only the rest is sent.
+//! Neighbours: `ledger` (what was written down of them), `programs` (where their bytes are, if they
+//! are still there). Nodes keep what they have, so only the rest is sent.
 //!
-//! Invariants: a cast that cannot go on is an event and is forgotten; a start waits for no file to be read.
+//! Invariants: a cast that cannot go on is an event and is forgotten; a start waits for no file to
+//! be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +21,13 @@ use crate::events::{Event, Severity};
 use crate::programs::{Program, ProgramStore};
 use crate::{clock, hostlist};
 
-/// How long a cast that an earlier run of control had begun waits for its nodes before it goes on with
-/// those that are there, in microseconds: nodes are heard again within seconds.
+/// How long a cast that an earlier run of control had begun waits for its nodes before it goes on
+/// with those that are there, in microseconds: nodes are heard again within seconds.
 const RESUME_PATIENCE_US: u64 = 5_000_000;
 
 impl Casts {
-    /// Goes on with casts that an earlier run of control had begun, as far as their files are still in
-    /// the cache. They are announced once these have been read ([`Casts::file_read`]).
+    /// Goes on with casts that an earlier run of control had begun, as far as their files are still
+    /// in the cache. They are announced once these have been read ([`Casts::file_read`]).
     pub fn resume(&mut self, now: Instant, rows: Vec<CastRow>, programs: &ProgramStore) {
         for row in rows {
             let found = programs.unread(&row.object);

@@ -1,10 +1,10 @@
 //! Where the source of casts reads what it sends.
 //!
-//! Key types: [`Shelf`] (a `netstack::broadcast::Store`), [`Content`]. Neighbours: `casts` puts things
-//! there and takes them away; `hosted::send` has one with a single file.
+//! Key types: [`Shelf`] (a `netstack::broadcast::Store`), [`Content`]. Neighbours: `casts` puts
+//! things there and takes them away; `hosted::send` has one with a single file.
 //!
-//! Invariant: a read takes at most one block from the file, which the system has in memory as a rule
-//! (it was hashed a moment ago): the loop is not held up.
+//! Invariant: a read takes at most one block from the file, which the system has in memory as a
+//! rule (it was hashed a moment ago): the loop is not held up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;

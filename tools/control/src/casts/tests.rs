@@ -1,6 +1,7 @@
 //! What a cast that is cancelled leaves: in the store, in the list of files and on the nodes.
 //!
-//! Nodes are netstack's own members, in virtual time; one that is deaf keeps a cast from ending at once.
+//! Nodes are netstack's own members, in virtual time; one that is deaf keeps a cast from ending at
+//! once.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -226,7 +227,8 @@ fn what_is_cancelled_is_written_down_no_more_whoever_leaves_it() {
     let (first, second) = (lab.ask(&[]), lab.ask(&[]));
     lab.cancel_half_done();
     assert_eq!(lab.written(), (0, 0), "control may be killed at any time");
-    // It goes on ending, for two clients. What is left is written down when one leaves, unless it is cancelled.
+    // It goes on ending, for two clients. What is left is written down when one leaves, unless it
+    // is cancelled.
     for asker in [first, second] {
         let goes_on = lab.casts.withdraw(lab.now, CAST, asker, "it left");
         assert_eq!(goes_on, Ok(false));

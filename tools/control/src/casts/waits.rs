@@ -37,8 +37,8 @@ impl Waits {
         wait.map(|wait| wait.casts).unwrap_or_default()
     }
 
-    /// A cast got further, or is `over`. Who joined it waits for nobody else's nodes. Gives the jobs that wait in vain, with
-    /// the other casts that they waited for.
+    /// A cast got further, or is `over`. Who joined it waits for nobody else's nodes. Gives the
+    /// jobs that wait in vain, with the other casts that they waited for.
     pub fn heard(
         &mut self,
         cast: &Cast,

@@ -59,7 +59,8 @@ pub struct CastOptions {
     /// How it spreads [config: broadcast.scheme].
     #[arg(long, value_enum, value_name = "SCHEME", help_heading = super::MEASUREMENTS)]
     scheme: Option<Scheme>,
-    /// Most that control and each node send of this cast a second, as in 50mbit; at most the link's [config: broadcast.rate].
+    /// Most that control and each node send of this cast a second, as in 50mbit; at most the link's
+    /// [config: broadcast.rate].
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
     /// Wait for nodes that are not in service instead of refusing.
@@ -99,7 +100,8 @@ struct DropOptions {
 /// Options of `hearth casts cancel`.
 #[derive(Debug, Args)]
 struct CancelOptions {
-    /// Its number, or the name of its file where one cast under way has it; `hearth casts` lists both.
+    /// Its number, or the name of its file where one cast under way has it; `hearth casts` lists
+    /// both.
     #[arg(value_name = "CAST")]
     cast: String,
 }
@@ -277,8 +279,8 @@ async fn take_back(
     }
 }
 
-/// How far a cast is: on a terminal a line with nodes done, rate, time and limit; everywhere which nodes it waits for, when that
-/// changes.
+/// How far a cast is: on a terminal a line with nodes done, rate, time and limit; everywhere which
+/// nodes it waits for, when that changes.
 struct Bar {
     line: Option<indicatif::ProgressBar>,
     quiet: bool,

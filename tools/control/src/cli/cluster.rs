@@ -27,13 +27,13 @@ use crate::{clock, config, hostlist};
 /// Name of a cluster that was given none.
 const DEFAULT_NAME: &str = "default";
 
-/// Rate of casts in a cluster whose links have no limit and whose configuration names none: what a few
-/// emulated machines take in on a machine of a few cores. Faster, they lose what they cannot take, and it
-/// is sent again.
+/// Rate of casts in a cluster whose links have no limit and whose configuration names none: what a
+/// few emulated machines take in on a machine of a few cores. Faster, they lose what they cannot
+/// take, and it is sent again.
 const EMULATED_RATE: &str = "100mbit";
 
-/// Time limit of jobs that name none, where no configuration says otherwise: the queue can let short
-/// jobs go first only where it knows when those that run will have ended.
+/// Time limit of jobs that name none, where no configuration says otherwise: the queue can let
+/// short jobs go first only where it knows when those that run will have ended.
 const TIME_LIMIT_S: u64 = 3600;
 
 /// Options of `hearth up`.
@@ -85,8 +85,8 @@ pub struct UpOptions {
     /// The machines' clocks count instructions instead of time; slow, for measurements.
     #[arg(long, help_heading = super::MEASUREMENTS)]
     icount: bool,
-    /// Have each machine's QEMU log what its processor does, to logs/NODE.trace in the state directory:
-    /// items of QEMU's -d, as in int for interrupts and exceptions.
+    /// Have each machine's QEMU log what its processor does, to logs/NODE.trace in the state
+    /// directory: items of QEMU's -d, as in int for interrupts and exceptions.
     #[arg(long, value_name = "ITEMS", help_heading = super::MEASUREMENTS)]
     trace: Option<String>,
     #[command(flatten)]
@@ -282,7 +282,8 @@ fn launcher(
     })
 }
 
-/// The error of a start that failed: of one that was interrupted, with the status that says by which signal.
+/// The error of a start that failed: of one that was interrupted, with the status that says by
+/// which signal.
 fn by_signal(error: hearth_qemu::Error, signal: u8) -> anyhow::Error {
     match error {
         hearth_qemu::Error::Interrupted { .. } => {
@@ -355,7 +356,8 @@ pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> 
     )?)
 }
 
-/// Whether nobody reads what is written there any more: a pipe whose other end is closed, a terminal that is gone.
+/// Whether nobody reads what is written there any more: a pipe whose other end is closed, a
+/// terminal that is gone.
 fn has_no_reader(output: &impl AsFd) -> bool {
     // Errors and hang-ups are told without having been asked for.
     let mut output = [PollFd::new(output.as_fd(), PollFlags::empty())];
@@ -479,7 +481,8 @@ fn in_dir(dir: &Path) -> anyhow::Result<Paths> {
     }
 }
 
-/// The cluster a command is for: the one named by its state directory or its name, else the only one there is.
+/// The cluster a command is for: the one named by its state directory or its name, else the only
+/// one there is.
 pub(super) fn chosen(global: &Global) -> anyhow::Result<Paths> {
     if let Some(dir) = &global.state_dir {
         return in_dir(dir);

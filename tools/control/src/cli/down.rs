@@ -2,8 +2,8 @@
 //!
 //! Neighbours: `cluster` says which cluster is meant; `stop` ends the control node alone.
 //!
-//! Invariant: jobs end because somebody was told which and meant it, or said `--yes` or `--json`, or is
-//! no person.
+//! Invariant: jobs end because somebody was told which and meant it, or said `--yes` or `--json`,
+//! or is no person.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ use crate::output::count_of;
 
 /// Jobs that `hearth down` names.
 const JOBS_SHOWN: usize = 10;
-/// How long it waits for jobs that it has ended: a node that does not answer does not keep a cluster up.
+/// How long it waits for jobs that it has ended: a node that does not answer does not keep a
+/// cluster up.
 const JOBS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Options of `hearth down`.

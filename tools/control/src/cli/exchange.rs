@@ -1,6 +1,7 @@
 //! `hearth exchange`: an all-to-all exchange between ordinary machines, to measure it.
 //!
-//! Neighbours: `crate::hosted::exchange` does it. Invariant: status 0 means that every byte was compared.
+//! Neighbours: `crate::hosted::exchange` does it. Invariant: status 0 means that every byte was
+//! compared.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,8 +47,8 @@ pub struct ExchangeOptions {
     /// Bytes that may wait in front of a link, as --bytes [default: what is usual].
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = port)]
     port_buffer: u32,
-    /// How many ranks of the list share each leaf switch, leaf after leaf: rounds then cross the tree's trunks evenly
-    /// [default: the order of their numbers].
+    /// How many ranks of the list share each leaf switch, leaf after leaf: rounds then cross the
+    /// tree's trunks evenly [default: the order of their numbers].
     #[arg(
         long,
         value_name = "RANKS",
@@ -55,8 +56,9 @@ pub struct ExchangeOptions {
         hide_default_value = true
     )]
     leaf: u32,
-    /// default, published, published-L=NUMBER (so many ranks send at a time, all where there are fewer), published-L=auto (as many as rate and buffers
-    /// suggest), at-once, at-once-random, blind, barrier, random-delay, priority or volume.
+    /// default, published, published-L=NUMBER (so many ranks send at a time, all where there are
+    /// fewer), published-L=auto (as many as rate and buffers suggest), at-once, at-once-random,
+    /// blind, barrier, random-delay, priority or volume.
     #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
     scheme: Scheme,
     /// Give up after so many seconds, all exchanges together.

@@ -1,5 +1,5 @@
-//! The exit statuses of `hearth`, in one place: commands use these numbers, `hearth run --help` and the
-//! man pages print this table, and docs/reference.md has it (a test compares).
+//! The exit statuses of `hearth`, in one place: commands use these numbers, `hearth run --help` and
+//! the man pages print this table, and docs/reference.md has it (a test compares).
 //!
 //! Key constant: [`TABLE`].
 
@@ -86,8 +86,8 @@ fn json(text: &str, status: u8, code: Option<&str>) -> String {
     crate::output::plain_json(&object.to_string()) + "\n"
 }
 
-/// The status of a command that failed: that of the command line where a value on it makes no sense, whoever found that
-/// out.
+/// The status of a command that failed: that of the command line where a value on it makes no
+/// sense, whoever found that out.
 pub fn of_error(error: &anyhow::Error) -> u8 {
     let own = error
         .chain()

@@ -1,4 +1,5 @@
-//! Reports of ranks that were ended by a fault: of those that ended alike one is shown whole, the others are counted.
+//! Reports of ranks that were ended by a fault: of those that ended alike one is shown whole, the
+//! others are counted.
 //!
 //! Key type: [`Faults`]. Neighbours: `screen` (as they come), `lists` (of a job that is over).
 //!
@@ -14,7 +15,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether a report is to be shown whole: no other rank has ended for the same reason at the same instruction.
+    /// Whether a report is to be shown whole: no other rank has ended for the same reason at the
+    /// same instruction.
     pub fn is_news(&mut self, rank: u32, report: &str) -> bool {
         let what = headline(report);
         if let Some((_, others)) = self.seen.get_mut(&what) {
@@ -40,8 +42,8 @@ impl Faults {
     }
 }
 
-/// The line of a report that says what happened and where, without the address of the data, which may be another on
-/// each rank. Before it there may be a line that names the rank.
+/// The line of a report that says what happened and where, without the address of the data, which
+/// may be another on each rank. Before it there may be a line that names the rank.
 fn headline(report: &str) -> String {
     let named = |line: &&str| line.starts_with("SIG");
     let first = report.lines().next().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! `hearth send` and `hearth receive`: a broadcast between ordinary machines, without a cluster.
 //!
-//! Neighbours: `crate::hosted` does it. Invariant: status 0 means that the files are there, checked.
+//! Neighbours: `crate::hosted` does it. Invariant: status 0 means that the files are there,
+//! checked.
 
 use std::io::IsTerminal;
 use std::net::SocketAddrV4;

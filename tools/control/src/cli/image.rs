@@ -47,8 +47,8 @@ pub struct Start {
     /// Boot image [config: boot.image; else hearth.efi beside this program].
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// Number of the node, for a laboratory key (`hearth serve --lab-keys`). Without it the node gets its number and
-    /// its key from the boot service.
+    /// Number of the node, for a laboratory key (`hearth serve --lab-keys`). Without it the node
+    /// gets its number and its key from the boot service.
     #[arg(long, value_name = "NUMBER", requires = "mac", value_parser = clap::value_parser!(u32).range(..NODES_MAX as i64))]
     node: Option<u32>,
     /// Its MAC address.

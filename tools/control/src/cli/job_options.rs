@@ -1,4 +1,5 @@
-//! What a job is to be: the options that `run`, `submit` and job scripts share, and the request made of them.
+//! What a job is to be: the options that `run`, `submit` and job scripts share, and the request
+//! made of them.
 //!
 //! Key types: [`JobOptions`], [`QueueOptions`], [`Files`]. Neighbours: `run`, `submit`, `script`.
 //!
@@ -32,7 +33,8 @@ pub struct JobOptions {
     /// Number of nodes: the same as -n, since a node has one rank.
     #[arg(short = 'N', value_name = "N", value_parser = slurm::node_count)]
     node_count: Option<u32>,
-    /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5]. A number is a number of nodes.
+    /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5]. A number is a number of
+    /// nodes.
     #[arg(long, value_name = "LIST", value_parser = slurm::nodes)]
     nodes: Option<String>,
     /// Have these nodes among the job's: n0,n[3-5].
@@ -53,8 +55,8 @@ pub struct JobOptions {
     /// Take no measurements on the job's nodes while it runs, and one when it has ended.
     #[arg(long, help_heading = super::MEASUREMENTS)]
     quiet: bool,
-    /// End the job after so long, as in Slurm: minutes, or M:SS, H:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; also
-    /// 30s, 10m, 2h, 1d; 0: never [config: jobs.time_limit_s].
+    /// End the job after so long, as in Slurm: minutes, or M:SS, H:MM:SS, D-HH, D-HH:MM,
+    /// D-HH:MM:SS; also 30s, 10m, 2h, 1d; 0: never [config: jobs.time_limit_s].
     #[arg(short = 't', long, alias = "time", value_name = "TIME", value_parser = time_limit)]
     time_limit: Option<u64>,
     /// Jobs with a higher priority go first [default: 0].
@@ -72,8 +74,8 @@ pub struct JobOptions {
     /// --after and --after-ok as Slurm writes them: afterany:12:14,afterok:13.
     #[arg(short = 'd', long, value_name = "LIST", value_parser = slurm::dependencies)]
     dependency: Option<Dependencies>,
-    /// Write standard output to FILE, without -e standard error too; %j in its name is the job, %n the
-    /// rank (a file a rank).
+    /// Write standard output to FILE, without -e standard error too; %j in its name is the job, %n
+    /// the rank (a file a rank).
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<Pattern>,
     /// Write standard error to FILE.
@@ -82,14 +84,16 @@ pub struct JobOptions {
     /// Folder from which the paths of the program, its input, --with, -o and -e count.
     #[arg(short = 'D', long, value_name = "DIR")]
     chdir: Option<PathBuf>,
-    /// Take a job that wants more nodes than ever joined, or names some that never did, and let it wait for them; with
-    /// --warm-only also without limit for warm nodes that are out of service. For nodes that left or were lost every job waits.
+    /// Take a job that wants more nodes than ever joined, or names some that never did, and let it
+    /// wait for them; with --warm-only also without limit for warm nodes that are out of service.
+    /// For nodes that left or were lost every job waits.
     #[arg(long)]
     wait: bool,
     /// Load the program anew: what its nodes have kept of it from earlier launches is dropped.
     #[arg(long, conflicts_with = "warm_only", help_heading = super::MEASUREMENTS)]
     cold: bool,
-    /// Run only on nodes that have kept the program from an earlier launch; fail if there are too few.
+    /// Run only on nodes that have kept the program from an earlier launch; fail if there are too
+    /// few.
     #[arg(long, help_heading = super::MEASUREMENTS)]
     warm_only: bool,
     /// Put the program's code into 2 MiB pages if it has enough, or not [config:
@@ -99,12 +103,12 @@ pub struct JobOptions {
     /// When to check the pages that a node has kept of the program [config: retention.verify].
     #[arg(long, value_name = "WHEN", help_heading = super::MEASUREMENTS)]
     verify: Option<Verify>,
-    /// How the program reaches nodes that do not hold it: broadcast, the job starts when all of it is
-    /// there; demand, page by page; auto, as suits [config: broadcast.load].
+    /// How the program reaches nodes that do not hold it: broadcast, the job starts when all of it
+    /// is there; demand, page by page; auto, as suits [config: broadcast.load].
     #[arg(long, value_name = "HOW", help_heading = super::MEASUREMENTS)]
     load: Option<Load>,
-    /// A file that the program finds as /with/NAME: a path, or the name of a file that was cast before;
-    /// can be repeated. What is not on the job's nodes is cast to them first.
+    /// A file that the program finds as /with/NAME: a path, or the name of a file that was cast
+    /// before; can be repeated. What is not on the job's nodes is cast to them first.
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
     /// Leave checking the program to the nodes (for tests of the nodes).
@@ -132,8 +136,8 @@ pub struct QueueOptions {
     /// A file that rank 0 reads as its standard input.
     #[arg(short = 'i', long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Queue a job for each of these tasks, which it finds as HEARTH_ARRAY_TASK_ID: 1-100, 0-9:3, 1,4,7;
-    /// %10 behind them: at most ten run at a time.
+    /// Queue a job for each of these tasks, which it finds as HEARTH_ARRAY_TASK_ID: 1-100, 0-9:3,
+    /// 1,4,7; %10 behind them: at most ten run at a time.
     #[arg(short = 'a', long, value_name = "TASKS")]
     pub(super) array: Option<Array>,
 }
@@ -337,8 +341,8 @@ impl JobOptions {
         self.env.splice(0..0, variables);
     }
 
-    /// The request for a job of `command`, whose program has the hash `hash`; files that control may
-    /// lack are put into `files`.
+    /// The request for a job of `command`, whose program has the hash `hash`; files that control
+    /// may lack are put into `files`.
     ///
     /// # Errors
     /// A file of `--with` cannot be read or has no good name.
@@ -408,8 +412,8 @@ impl JobOptions {
         })
     }
 
-    /// The files of `--with`. A word that is the path of a file is that; another is the name of a file that
-    /// was cast.
+    /// The files of `--with`. A word that is the path of a file is that; another is the name of a
+    /// file that was cast.
     fn with_files(&self, paths: &mut Files) -> anyhow::Result<Vec<WithFile>> {
         let mut files: Vec<WithFile> = Vec::with_capacity(self.with.len());
         for word in &self.with {

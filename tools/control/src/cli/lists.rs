@@ -30,8 +30,8 @@ pub struct NodesOptions {
     /// Show which programs each node has kept for their next launch.
     #[arg(long)]
     warm: bool,
-    /// Show the tree that the nodes are in, with the state of each leaf switch. In one that is too large
-    /// for a screen, switches whose nodes are alike are folded into a line.
+    /// Show the tree that the nodes are in, with the state of each leaf switch. In one that is too
+    /// large for a screen, switches whose nodes are alike are folded into a line.
     #[arg(long, conflicts_with = "warm")]
     tree: bool,
     /// Show the whole tree, however large it is.
@@ -86,7 +86,8 @@ pub struct EventsOptions {
     /// Only events with a number above this.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     after: u64,
-    /// Only events since this time, of those that are listed: 2026-11-21, 2026-11-21T08:30 (UTC), or so long ago: 90m, 12h, 7d.
+    /// Only events since this time, of those that are listed: 2026-11-21, 2026-11-21T08:30 (UTC),
+    /// or so long ago: 90m, 12h, 7d.
     #[arg(short = 'S', long, value_name = "TIME", value_parser = super::queue::time)]
     since: Option<u64>,
 }
@@ -306,7 +307,8 @@ async fn listed(client: &Client, options: &JobsOptions) -> Result<Vec<JobInfo>, 
     newest_jobs(client, "/v1/jobs?all=true", options.limit, options.before).await
 }
 
-/// The newest `limit` jobs with numbers below `before`, by number, in as many answers as that takes.
+/// The newest `limit` jobs with numbers below `before`, by number, in as many answers as that
+/// takes.
 pub async fn newest_jobs(
     client: &Client,
     path: &str,

@@ -38,7 +38,8 @@ const FILES: &[(&str, &str)] = &[
   hearth man --of run | man -l -           the page of a command
   hearth man ~/.local/share/man/man1       all pages, where `man hearth-run` finds them")]
 pub struct ManOptions {
-    /// Write a page for each command into this directory, which is made if it is not there, instead of printing one.
+    /// Write a page for each command into this directory, which is made if it is not there, instead
+    /// of printing one.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print the page of this command: run, or "node reset" [default: hearth itself].

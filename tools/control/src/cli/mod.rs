@@ -98,7 +98,8 @@ pub struct Global {
         value_name = "FILE"
     )]
     config: Option<PathBuf>,
-    /// Print JSON on standard output; an error is an object of JSON on standard error, in its last line.
+    /// Print JSON on standard output; an error is an object of JSON on standard error, in its last
+    /// line.
     #[arg(long, global = true, help_heading = "Options of every command")]
     json: bool,
 }
@@ -155,9 +156,11 @@ enum Command {
     Doctor(doctor::Options),
     /// End the control node alone: jobs that run go on without it.
     Stop(stop::Options),
-    /// Start a cluster of QEMU nodes on this machine, or the control node of one where it was stopped.
+    /// Start a cluster of QEMU nodes on this machine, or the control node of one where it was
+    /// stopped.
     Up(cluster::UpOptions),
-    /// Stop a cluster of QEMU nodes and remove what it needed, its jobs, their history and kept output with it.
+    /// Stop a cluster of QEMU nodes and remove what it needed, its jobs, their history and kept
+    /// output with it.
     Down(down::DownOptions),
     /// List the clusters that run here.
     List(cluster::ListOptions),
@@ -200,7 +203,8 @@ pub fn main() -> ExitCode {
         // Help and version.
         Err(error) => return ended(written(error.print()).map(|()| ExitCode::SUCCESS), false),
     };
-    // Read here and not by the parser, whose texts would call it an argument that was given. Empty is none.
+    // Read here and not by the parser, whose texts would call it an argument that was given. Empty
+    // is none.
     let named = || std::env::var("HEARTH_CLUSTER").ok();
     let global = &mut cli.global;
     global.cluster = (global.cluster.take()).or_else(|| named().filter(|name| !name.is_empty()));
@@ -222,8 +226,8 @@ fn ended(result: anyhow::Result<ExitCode>, json: bool) -> ExitCode {
     }
 }
 
-/// An error of the command line; one for a command that there is not, and that users know from elsewhere, says which
-/// is ours.
+/// An error of the command line; one for a command that there is not, and that users know from
+/// elsewhere, says which is ours.
 fn with_our_command(error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
@@ -238,8 +242,9 @@ fn with_our_command(error: clap::Error) -> clap::Error {
     }
 }
 
-/// Whether a command line that was not understood asks for JSON: what stands after `--`, or after the program of `run` and
-/// `submit`, belongs to the program. An option that there is not has no value.
+/// Whether a command line that was not understood asks for JSON: what stands after `--`, or after
+/// the program of `run` and `submit`, belongs to the program. An option that there is not has no
+/// value.
 fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
     let mut whole = Cli::command();
     whole.build();

@@ -1,9 +1,10 @@
 //! `hearth output`: what a job that was submitted has written.
 //!
-//! Neighbours: `screen` prints it, `run_session` reads frames from a connection; `api::jobs` is on the other side.
+//! Neighbours: `screen` prints it, `run_session` reads frames from a connection; `api::jobs` is on
+//! the other side.
 //!
-//! Invariants: standard output carries the program's output and nothing of ours (with `--json`: frames); over a restart of
-//! the control node nothing is printed twice and nothing is left out.
+//! Invariants: standard output carries the program's output and nothing of ours (with `--json`:
+//! frames); over a restart of the control node nothing is printed twice and nothing is left out.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use super::{Global, exit, run};
 use crate::api::types::{Frame, JobInfo};
 use crate::client::{self, Client, RequestError};
 
-/// How long a control node that has gone is waited for: nodes keep their jobs so long unless told otherwise.
+/// How long a control node that has gone is waited for: nodes keep their jobs so long unless told
+/// otherwise.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(600);
 
 /// The same where nobody asked to wait for anything.
@@ -34,8 +36,8 @@ pub struct Options {
     /// The job.
     #[arg(value_name = "JOB", value_parser = super::queue::job_number)]
     job: u64,
-    /// Wait until the job has ended, print what it writes meanwhile, and end with its exit status. Goes on when the
-    /// control node ends and is back within ten minutes.
+    /// Wait until the job has ended, print what it writes meanwhile, and end with its exit status.
+    /// Goes on when the control node ends and is back within ten minutes.
     #[arg(long, short = 'f')]
     follow: bool,
     /// Begin every line of output with its rank.
@@ -79,8 +81,8 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints what a batch job has written, and what it writes until it has ended where that was asked for. Gives the job
-/// if it has.
+/// Prints what a batch job has written, and what it writes until it has ended where that was asked
+/// for. Gives the job if it has.
 async fn show(mut kept: Follower, settings: Settings) -> anyhow::Result<Option<Box<JobInfo>>> {
     let output = kept.ask().await?;
     let (frames, queue) = mpsc::channel(QUEUE_FRAMES);
@@ -120,8 +122,8 @@ impl Follower {
         Ok(output.await?.into_body())
     }
 
-    /// Hands on what there is, and with `follow` what comes until the job has ended, also over restarts of the
-    /// control node.
+    /// Hands on what there is, and with `follow` what comes until the job has ended, also over
+    /// restarts of the control node.
     async fn read(
         &mut self,
         mut output: Incoming,
@@ -151,8 +153,8 @@ impl Follower {
         }
     }
 
-    /// Waits for the control node to be back. One limit holds until something comes again: streams that end at once are no
-    /// return.
+    /// Waits for the control node to be back. One limit holds until something comes again: streams
+    /// that end at once are no return.
     async fn come_back(&mut self, lost: RequestError) -> Result<Incoming, RequestError> {
         let until = self.until.unwrap_or_else(|| {
             let limit = match self.follow {

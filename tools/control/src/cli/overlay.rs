@@ -2,7 +2,8 @@
 //!
 //! Neighbours: `api::overlay` answers, with numbers in the units that the metrics' names say.
 //!
-//! Invariants: without a word behind it, it changes nothing; what changes something says in a line what it did.
+//! Invariants: without a word behind it, it changes nothing; what changes something says in a line
+//! what it did.
 
 use clap::{Args, Subcommand};
 
@@ -40,14 +41,15 @@ enum Action {
 /// Options of `hearth overlay open`.
 #[derive(Debug, Args)]
 struct OpenOptions {
-    /// Metrics by name or number, each once, separated by commas; `hearth overlay metrics` lists them.
+    /// Metrics by name or number, each once, separated by commas; `hearth overlay metrics` lists
+    /// them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     metrics: Vec<String>,
     /// How values are reduced: sum, min, max, avg, concat, classes, histogram.
     #[arg(long, default_value = FILTER, value_name = "FILTER")]
     filter: String,
-    /// Bounds of a histogram, rising, at most 15, separated by commas, in the unit that the metrics' names say: of seconds
-    /// 0.5,10.
+    /// Bounds of a histogram, rising, at most 15, separated by commas, in the unit that the
+    /// metrics' names say: of seconds 0.5,10.
     #[arg(
         long,
         value_name = "NUMBERS",
@@ -56,7 +58,8 @@ struct OpenOptions {
         value_parser = finite
     )]
     bounds: Vec<f64>,
-    /// Time between two ticks in milliseconds, 10 to 3600000; below 1000 a computing program is interrupted for each.
+    /// Time between two ticks in milliseconds, 10 to 3600000; below 1000 a computing program is
+    /// interrupted for each.
     #[arg(long, default_value_t = PERIOD_MS, value_name = "MS")]
     period: u64,
     /// Only the nodes of this job, until it ends.
@@ -68,7 +71,8 @@ struct OpenOptions {
     /// When a tick is passed on: timeout, all or none.
     #[arg(long, default_value = "timeout", value_name = "HOW")]
     sync: String,
-    /// How long a process waits for each level below it, in milliseconds [default: 50, or the period if that is shorter].
+    /// How long a process waits for each level below it, in milliseconds [default: 50, or the
+    /// period if that is shorter].
     #[arg(long, value_name = "MS")]
     hold: Option<u64>,
 }
@@ -171,7 +175,8 @@ fn opened_remark(opened: &StreamOpened) -> Option<&'static str> {
     }
 }
 
-/// Metrics with their units: those of single calls, parts of a program's text and counters of programs in a line each.
+/// Metrics with their units: those of single calls, parts of a program's text and counters of
+/// programs in a line each.
 fn metrics_text(metrics: &[MetricRow]) -> String {
     let (alone, families) = catalogue::folded(metrics);
     let mut shown = table::new(&["NUMBER", "METRIC", "UNIT", "WHAT"]);

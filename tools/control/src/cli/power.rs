@@ -1,7 +1,7 @@
 //! `hearth node on`, `off`, `reset`, `status`: switching machines on and off.
 //!
-//! Key type: [`Power`] (the options). Neighbours: the control node does the work (`crate::power`). A
-//! QEMU cluster whose control node does not answer is switched from here, by the same
+//! Key type: [`Power`] (the options). Neighbours: the control node does the work (`crate::power`).
+//! A QEMU cluster whose control node does not answer is switched from here, by the same
 //! `hearth_power::Power`.
 //!
 //! Invariant: what was not done is an error, whatever was done beside it.
@@ -196,7 +196,8 @@ impl Switches {
     }
 }
 
-/// What became of nodes that were switched. Which jobs they had is not known where control did not answer.
+/// What became of nodes that were switched. Which jobs they had is not known where control did not
+/// answer.
 fn report(
     action: Action,
     numbers: &[u32],

@@ -1,7 +1,8 @@
 //! `hearth programs` and `hearth drop`: what nodes hold for the next launch.
 //!
 //! Neighbours: `api::warm` on the other side. Invariant: `drop` says of every node what became of
-//! it, and ends with status 0 only if none of them holds the program any more, now or after its job.
+//! it, and ends with status 0 only if none of them holds the program any more, now or after its
+//! job.
 
 use std::path::Path;
 use std::process::ExitCode;

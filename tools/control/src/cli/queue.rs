@@ -1,5 +1,5 @@
-//! `hearth queue`, `cancel`, `hold`, `release`, `priority`, `job`, `history`: jobs in the queue and of the past,
-//! with the columns of Slurm's tools.
+//! `hearth queue`, `cancel`, `hold`, `release`, `priority`, `job`, `history`: jobs in the queue and
+//! of the past, with the columns of Slurm's tools.
 //!
 //! Neighbours: `api::queue` and `api::past` on the other side.
 //!
@@ -218,7 +218,8 @@ fn queue_text(jobs: &[QueuedJob], now_us: u64) -> String {
     rows.text()
 }
 
-/// Why a job has no nodes: Slurm's word and a sentence, and when it starts at the latest where that is known.
+/// Why a job has no nodes: Slurm's word and a sentence, and when it starts at the latest where that
+/// is known.
 fn why_waiting(job: &QueuedJob, now_us: u64) -> String {
     let mut text = job.why.map_or("None", |why| why.word()).to_string();
     if !job.reason.is_empty() {
@@ -250,7 +251,8 @@ struct NotChanged {
     error: String,
 }
 
-/// Asks control for something about each job; tells every refusal, with `--json` in what it prints and in short as its error.
+/// Asks control for something about each job; tells every refusal, with `--json` in what it prints
+/// and in short as its error.
 fn for_each(
     global: &Global,
     jobs: &[u64],
@@ -293,7 +295,8 @@ fn for_each(
     }
 }
 
-/// The error of a command that was refused for some of so many jobs: the refusal itself, which has a code, where it says all.
+/// The error of a command that was refused for some of so many jobs: the refusal itself, which has
+/// a code, where it says all.
 fn refused(status: u8, asked: usize, mut refusals: Vec<RequestError>) -> anyhow::Error {
     let count = refusals.len();
     if let (1, Some(only)) = (asked, refusals.pop()) {

@@ -1,5 +1,5 @@
-//! What the ranks of a job did and what its launch cost: the line and the tables of `hearth run --report`,
-//! and the tables of `hearth jobs ID`.
+//! What the ranks of a job did and what its launch cost: the line and the tables of `hearth run
+//! --report`, and the tables of `hearth jobs ID`.
 //!
 //! Neighbours: `api::types` (where the numbers come from), `table`.
 

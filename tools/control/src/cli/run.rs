@@ -105,7 +105,8 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         let mut signals = run_session::Signals::new()?;
         let job = tokio::select! {
             job = hand_in(&client, &request, &files) => job?,
-            // What was not accepted yet is not run, and what was is ended when nobody asks for its output.
+            // What was not accepted yet is not run, and what was is ended when nobody asks for its
+            // output.
             number = signals.next() => {
                 return Ok(run_session::Outcome::Left(exit::by_signal(number)));
             }
@@ -150,7 +151,8 @@ fn finish(global: &Global, options: &Options, job: &JobInfo) -> anyhow::Result<E
     Ok(status)
 }
 
-/// Says how a job ended that did not complete, with the rank that decided it, and gives its exit status.
+/// Says how a job ended that did not complete, with the rank that decided it, and gives its exit
+/// status.
 pub(super) fn tell_end(global: &Global, job: &JobInfo) -> anyhow::Result<ExitCode> {
     // With --json the last frame has all of it.
     if global.json {

@@ -1,10 +1,10 @@
-//! Standard input of `hearth run` on its way to the job, also over a restart of the control node: what was
-//! sent last is kept, since the control node that took it may have died with it.
+//! Standard input of `hearth run` on its way to the job, also over a restart of the control node:
+//! what was sent last is kept, since the control node that took it may have died with it.
 //!
 //! Key type: [`Input`]. Neighbour: `run_session`, which says from where on it is wanted.
 //!
-//! Invariant: what the control node can hold that the program has not read ([`STDIN_BUFFER_BYTES`], one piece, and
-//! what sockets hold) is less than what is kept here.
+//! Invariant: what the control node can hold that the program has not read ([`STDIN_BUFFER_BYTES`],
+//! one piece, and what sockets hold) is less than what is kept here.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -130,7 +130,8 @@ impl Input {
         }
     }
 
-    /// Sends it to a job, from a byte on, in place of what was being sent; whether that is possible.
+    /// Sends it to a job, from a byte on, in place of what was being sent; whether that is
+    /// possible.
     pub fn send(&mut self, client: &Client, id: u64, from: u64) -> bool {
         if let Some(before) = self.sending.take() {
             before.abort();

@@ -1,8 +1,8 @@
 //! The streams of a job that `hearth run` handed in: its output to the terminal, standard input
 //! to it, Ctrl-C to an end of it.
 //!
-//! Key types: [`Outcome`], [`follow`]. Neighbours: `screen` (prints the frames), `client`; `output` follows
-//! batch jobs by the same frames.
+//! Key types: [`Outcome`], [`follow`]. Neighbours: `screen` (prints the frames), `client`; `output`
+//! follows batch jobs by the same frames.
 //!
 //! Invariants: frames are taken from the connection only as fast as they are printed, so a slow
 //! reader holds the program back; signals are heard even while printing waits.
@@ -47,8 +47,8 @@ pub enum Outcome {
     Left(u8),
 }
 
-/// The signals that ask a command to end. They are heard from before a job is handed in, so that none meets a command that has a
-/// job and does not know what to do with it.
+/// The signals that ask a command to end. They are heard from before a job is handed in, so that
+/// none meets a command that has a job and does not know what to do with it.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,

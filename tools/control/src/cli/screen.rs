@@ -1,9 +1,10 @@
 //! What a job writes, on the terminal: its output, the progress line, and what is told of it.
 //!
-//! Key types: [`Settings`], [`Screen`]. Neighbours: `crate::output` (lines and labels); `run_session` and `output`
-//! (the command) hand the frames on.
+//! Key types: [`Settings`], [`Screen`]. Neighbours: `crate::output` (lines and labels);
+//! `run_session` and `output` (the command) hand the frames on.
 //!
-//! Invariant: what would be said again and again is said once: a reason for waiting, a fault that many ranks share.
+//! Invariant: what would be said again and again is said once: a reason for waiting, a fault that
+//! many ranks share.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -183,7 +184,8 @@ impl Screen {
         };
         match &self.progress {
             Some(progress) => progress.set_message(output::plain(&text)),
-            // Without a terminal only what may take long is worth a line, and the same with other numbers is not.
+            // Without a terminal only what may take long is worth a line, and the same with other
+            // numbers is not.
             None if state == JobState::Pending => {
                 let without_numbers: String =
                     text.chars().filter(|c| !c.is_ascii_digit()).collect();

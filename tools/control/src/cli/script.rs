@@ -1,13 +1,14 @@
-//! Job scripts: a text with options in `#HEARTH` or `#SBATCH` lines, and one line that names the program
-//! and its arguments.
+//! Job scripts: a text with options in `#HEARTH` or `#SBATCH` lines, and one line that names the
+//! program and its arguments.
 //!
 //! Key type: [`Script`]. Neighbour: `submit` reads options by the same definitions as the command
 //! line's; those of `#HEARTH` lines go before those of `#SBATCH` lines.
 //!
-//! There is no shell on the nodes, so a script is not run: it is read. What only a shell could do is an
-//! error that says so.
+//! There is no shell on the nodes, so a script is not run: it is read. What only a shell could do
+//! is an error that says so.
 //!
-//! Invariant: what is not understood is refused with its line; nothing is passed over without a word.
+//! Invariant: what is not understood is refused with its line; nothing is passed over without a
+//! word.
 
 use std::ffi::OsString;
 

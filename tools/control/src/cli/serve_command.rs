@@ -61,13 +61,15 @@ pub struct Options {
     /// Rate of every node's link, as in 50mbit [config: broadcast.rate].
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
-    /// End jobs that name no time limit after so long, as in 1h; 0: never [config: jobs.time_limit_s].
+    /// End jobs that name no time limit after so long, as in 1h; 0: never [config:
+    /// jobs.time_limit_s].
     #[arg(long, value_name = "TIME", value_parser = super::job_options::time_limit)]
     time_limit: Option<u64>,
     /// Take nodes whose key was given on their command line (laboratory only).
     #[arg(long)]
     lab_keys: bool,
-    /// Which machines may join: every one, those of a list, those approved of [config: admission.mode].
+    /// Which machines may join: every one, those of a list, those approved of [config:
+    /// admission.mode].
     #[arg(long, value_enum, value_name = "MODE")]
     admission: Option<AdmissionMode>,
     #[command(flatten)]

@@ -26,7 +26,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Options of `hearth stop`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Start no job any more, and end when those that run have ended; interrupting this command does not change that.
+    /// Start no job any more, and end when those that run have ended; interrupting this command
+    /// does not change that.
     #[arg(long)]
     drain: bool,
 }

@@ -1,9 +1,10 @@
 //! `hearth submit`: queues a job that nobody waits for.
 //!
-//! Neighbours: `job_options` (what a job is to be), `script` (job scripts), `api::jobs` on the other
-//! side.
+//! Neighbours: `job_options` (what a job is to be), `script` (job scripts), `api::jobs` on the
+//! other side.
 //!
-//! Invariant: standard output carries the job's number and nothing else that a script would trip over.
+//! Invariant: standard output carries the job's number and nothing else that a script would trip
+//! over.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
@@ -250,8 +251,8 @@ fn of_script(
     })
 }
 
-/// What lines of options say: line by line, to name the line of a mistake, and then together, so that
-/// contradictions are found.
+/// What lines of options say: line by line, to name the line of a mistake, and then together, so
+/// that contradictions are found.
 fn of_lines(
     name: &str,
     mark: &str,

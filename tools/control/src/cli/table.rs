@@ -1,7 +1,7 @@
 //! Plain tables: columns under headings, nothing drawn, easy for eyes and for awk.
 //!
-//! Key type: [`Rows`], for lists that may have tens of thousands of rows and numbers that line up to the
-//! right; [`new`] for the rest.
+//! Key type: [`Rows`], for lists that may have tens of thousands of rows and numbers that line up
+//! to the right; [`new`] for the rest.
 
 /// On which side a column's texts begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! `hearth top`: the cluster in a terminal: nodes as a grid and as a table, jobs, events.
 //!
-//! Key types: [`Options`], [`View`] (what is shown, apart from the terminal). Neighbours: `api::monitor` answers
-//! once a second, as [`asking`] hears; [`draw`] draws.
+//! Key types: [`Options`], [`View`] (what is shown, apart from the terminal). Neighbours:
+//! `api::monitor` answers once a second, as [`asking`] hears; [`draw`] draws.
 //!
-//! Invariants: names from outside are shown without control characters; the terminal is as before at the
-//! end, however it ends, but for SIGKILL, and as far as it takes anything; keys are taken whatever control does.
+//! Invariants: names from outside are shown without control characters; the terminal is as before
+//! at the end, however it ends, but for SIGKILL, and as far as it takes anything; keys are taken
+//! whatever control does.
 
 mod asking;
 mod draw;

@@ -1,7 +1,7 @@
 //! Section `[queue]`: which job starts when, and where.
 //!
-//! Key type: [`Queue`]. Neighbours: `hearth_alloc::queue` has the policies, `hearth_alloc::placing` the
-//! algorithms, `jobs` uses both.
+//! Key type: [`Queue`]. Neighbours: `hearth_alloc::queue` has the policies, `hearth_alloc::placing`
+//! the algorithms, `jobs` uses both.
 
 use hearth_alloc::exact::Preference;
 use hearth_alloc::placing::Placing;
@@ -73,8 +73,8 @@ impl Queue {
     pub fn limits(&self) -> queue::Limits {
         let some = |most: u32| (most > 0).then_some(most);
         queue::Limits {
-            // Who is admitted is decided before (`queue_max`); what was admitted, runs again or returns
-            // after a restart always has its place.
+            // Who is admitted is decided before (`queue_max`); what was admitted, runs again or
+            // returns after a restart always has its place.
             queued: QUEUED_MAX + JOBS_MAX,
             running: JOBS_MAX,
             running_of_user: some(self.user_jobs_max),

@@ -1,8 +1,8 @@
-//! All-to-all exchanges without a cluster: `hearth exchange`, one rank of the kernel's engine as an ordinary process on an ordinary
-//! UDP socket, to measure what links carry.
+//! All-to-all exchanges without a cluster: `hearth exchange`, one rank of the kernel's engine as an
+//! ordinary process on an ordinary UDP socket, to measure what links carry.
 //!
-//! Key type: [`Station`] (driven by [`crate::udp::drive`]). Neighbours: `cli::exchange` (options and words),
-//! `netstack::exchange` (all protocol).
+//! Key type: [`Station`] (driven by [`crate::udp::drive`]). Neighbours: `cli::exchange` (options
+//! and words), `netstack::exchange` (all protocol).
 //!
 //! Invariant: a time is given only for an exchange whose every byte has been compared.
 
@@ -24,9 +24,11 @@ const JOB: JobId = JobId(1);
 /// Buffers of [`Blocks`].
 const SEND: BufferId = BufferId(0);
 const RECEIVE: BufferId = BufferId(1);
-/// How long the end waits at most for others to have everything, in microseconds: as long as they take to call a rank lost.
+/// How long the end waits at most for others to have everything, in microseconds: as long as they
+/// take to call a rank lost.
 const LINGER_US: u64 = 4_000_000;
-/// Silence after which nobody misses anything, in microseconds: who waits for this rank asks ten times a second.
+/// Silence after which nobody misses anything, in microseconds: who waits for this rank asks ten
+/// times a second.
 const QUIET_US: u64 = 500_000;
 
 /// What a rank is to do.
@@ -96,7 +98,8 @@ pub enum Failure {
     Interrupted,
 }
 
-/// What else an error of the engine may mean here: nobody tells the ranks that they were given different options.
+/// What else an error of the engine may mean here: nobody tells the ranks that they were given
+/// different options.
 const fn advice(error: &netstack::exchange::Error) -> &'static str {
     match error {
         netstack::exchange::Error::SizeMismatch { .. } => "; give all ranks the same --bytes",
@@ -369,8 +372,8 @@ impl udp::Engine for Station {
         if self.step.is_none() {
             self.advance(now);
         }
-        // What the engine has to say leaves first: others wait for its last acknowledgements, and to compare blocks and to make new
-        // ones takes a while.
+        // What the engine has to say leaves first: others wait for its last acknowledgements, and
+        // to compare blocks and to make new ones takes a while.
         self.collect(now, outbox);
         let event = match outbox.is_empty() {
             true => self.endpoint.poll_event(),

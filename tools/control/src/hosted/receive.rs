@@ -1,5 +1,5 @@
-//! The receiving side: a member of whatever is announced under the key, until it has as many files as
-//! it was to get.
+//! The receiving side: a member of whatever is announced under the key, until it has as many files
+//! as it was to get.
 //!
 //! Key types: [`Receiver`], [`Received`]. Invariant: it goes on serving others until their cast is
 //! over, or nobody has asked for a while.
@@ -30,18 +30,19 @@ const LINGER_US: u64 = 10_000_000;
 /// How long one that could not take a file stays to tell the sender, in microseconds.
 const FAILURE_US: u64 = 1_000_000;
 
-/// How far the clocks of sender and receiver may be apart, in microseconds: a day. What began longer before the receiver is
-/// taken for a repetition.
+/// How far the clocks of sender and receiver may be apart, in microseconds: a day. What began
+/// longer before the receiver is taken for a repetition.
 const CLOCKS_APART_US: u64 = 86_400_000_000;
 
 /// Casts that have ended and are remembered one by one.
 const ENDED_MAX: usize = 4096;
 
-/// Bytes of socket buffer that one reassembly buffer of 8 KiB needs: the system counts each datagram
-/// as half as much again.
+/// Bytes of socket buffer that one reassembly buffer of 8 KiB needs: the system counts each
+/// datagram as half as much again.
 const SOCKET_BYTES_A_BUFFER: usize = 32 * 1024;
 
-/// Members of all casts at a time: two of the largest, for which whoever has the key can have it keep 8 MiB.
+/// Members of all casts at a time: two of the largest, for which whoever has the key can have it
+/// keep 8 MiB.
 const MEMBERS_MOST: u32 = 2 * MAX_MEMBERS;
 
 /// A file that was received.
@@ -70,9 +71,9 @@ struct Taking {
     complete: bool,
 }
 
-/// Casts that are over. Whoever has listened can send their datagrams again, sealed as they are; the same file would be
-/// received once more, or an older one in place of a newer. A cast's number is the time at which it began, so numbers that are
-/// too old to be remembered are refused as well.
+/// Casts that are over. Whoever has listened can send their datagrams again, sealed as they are;
+/// the same file would be received once more, or an older one in place of a newer. A cast's number
+/// is the time at which it began, so numbers that are too old to be remembered are refused as well.
 #[derive(Debug)]
 struct Past {
     /// All numbers up to here.

@@ -2,9 +2,9 @@
 //!
 //! Key types: [`Folder`] (a `netstack::broadcast::Store`), [`Incoming`] (one file).
 //!
-//! Invariants: bytes that were not checked are never written; a file that is there already stays as it
-//! is unless [`Existing::Replace`] was asked for; whatever happens, a temporary file is renamed or
-//! removed, unless the process is killed.
+//! Invariants: bytes that were not checked are never written; a file that is there already stays as
+//! it is unless [`Existing::Replace`] was asked for; whatever happens, a temporary file is renamed
+//! or removed, unless the process is killed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -168,7 +168,8 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::EEXIST) => Err(taken(to)),
-        // A file system that cannot say so: somebody may make the file between the two, and loses it.
+        // A file system that cannot say so: somebody may make the file between the two, and loses
+        // it.
         Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
             if std::fs::symlink_metadata(to).is_ok() {
                 return Err(taken(to));
@@ -229,8 +230,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Keeps a block; with the last one the file gets its name, so that nobody is told that all of it
-    /// is here before it is.
+    /// Keeps a block; with the last one the file gets its name, so that nobody is told that all of
+    /// it is here before it is.
     fn write(&mut self, part: Part, bytes: &[u8]) -> io::Result<()> {
         match part {
             Part::List(index) => drop(self.lists.insert(index, bytes.to_vec())),

@@ -1,8 +1,10 @@
 //! Why nodes are not in service, and how they come back, for jobs and casts that wait for them.
 //!
-//! Key function: [`told`]. Neighbours: `nodes` knows why, `allocator` puts it behind what a job needs.
+//! Key function: [`told`]. Neighbours: `nodes` knows why, `allocator` puts it behind what a job
+//! needs.
 //!
-//! Invariant: a text has one part for each reason, however many nodes there are, and few parts for drained nodes.
+//! Invariant: a text has one part for each reason, however many nodes there are, and few parts for
+//! drained nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,8 @@ use crate::{hostlist, output};
 /// Longest list of nodes in a text, in bytes: each job that waits for them names it.
 const LIST_MAX: usize = 200;
 
-/// Most reasons for drained nodes in a text: control's own name the job or node, and so may differ on each node.
+/// Most reasons for drained nodes in a text: control's own name the job or node, and so may differ
+/// on each node.
 const REASONS_MAX: usize = 4;
 
 /// What stands for the reasons beyond them.
@@ -33,8 +36,8 @@ pub(super) enum Absence {
     Stuck,
 }
 
-/// Why those of `which` that are not in service are not, and what brings them back; empty where all are. `awaited`: control has
-/// just started, and those that it has not heard are about to be.
+/// Why those of `which` that are not in service are not, and what brings them back; empty where all
+/// are. `awaited`: control has just started, and those that it has not heard are about to be.
 pub(super) fn told(nodes: &Nodes, which: impl Iterator<Item = u32>, awaited: bool) -> String {
     let mut absent: BTreeMap<(Absence, &str), Vec<u32>> = BTreeMap::new();
     let mut reasons = 0;

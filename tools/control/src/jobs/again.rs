@@ -1,5 +1,5 @@
-//! Jobs that go on although a node or the control node did not: queued again where that is wanted or
-//! nothing of them has run, else ended with the reason.
+//! Jobs that go on although a node or the control node did not: queued again where that is wanted
+//! or nothing of them has run, else ended with the reason.
 //!
 //! Key types: [`Stored`] (a job of an earlier run of control). Neighbours: `ledger` reads what was
 //! written down; `lifecycle` ends attempts.
@@ -216,8 +216,8 @@ impl Runner {
         true
     }
 
-    /// What was decided of a job could not be written down, so its launch has not left the control node: it
-    /// waits again, in its place, and that was no attempt.
+    /// What was decided of a job could not be written down, so its launch has not left the control
+    /// node: it waits again, in its place, and that was no attempt.
     pub fn take_back(&mut self, job: JobId) {
         let Some(id) = self.present(job) else {
             return;
@@ -236,8 +236,8 @@ impl Runner {
         self.say_held_up(id);
     }
 
-    /// The control node is about to end: no job starts any more. Those that run go on, those that wait do so again after the next
-    /// start.
+    /// The control node is about to end: no job starts any more. Those that run go on, those that
+    /// wait do so again after the next start.
     pub fn stop_starting(&mut self) {
         self.stopping = true;
     }

@@ -1,7 +1,7 @@
 //! Which nodes a job asks for, and what it says while it has none.
 //!
-//! Key types: [`Want`], [`WarmNodes`]. Neighbours: `queueing` asks `hearth_alloc` for nodes and this for
-//! words; `nodes` knows which are in service.
+//! Key types: [`Want`], [`WarmNodes`]. Neighbours: `queueing` asks `hearth_alloc` for nodes and
+//! this for words; `nodes` knows which are in service.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,8 @@ pub(super) enum Warmth {
 }
 
 impl Want {
-    /// The queue's word for it. One that avoids some nodes is tied to the others ([`Want::elsewhere`]).
+    /// The queue's word for it. One that avoids some nodes is tied to the others
+    /// ([`Want::elsewhere`]).
     pub(super) fn tie(&self, avoids_some: bool) -> Tie {
         match &self.nodes {
             Some(nodes) => Tie::Named(nodes.clone()),
@@ -63,8 +64,8 @@ impl Want {
         }
     }
 
-    /// What is left of `may`, the nodes in service that it may have, where it avoids some: all of them, where
-    /// there are not enough others, also with those that are about to be heard.
+    /// What is left of `may`, the nodes in service that it may have, where it avoids some: all of
+    /// them, where there are not enough others, also with those that are about to be heard.
     pub(super) fn elsewhere(
         &self,
         may: &Held,
@@ -174,8 +175,9 @@ impl Want {
         }
     }
 
-    /// Why there would be no nodes for it if no job ran, and how they come back; `up` are in service, why others are not says
-    /// `out`. `awaited`: control has just started, and nodes are about to be heard.
+    /// Why there would be no nodes for it if no job ran, and how they come back; `up` are in
+    /// service, why others are not says `out`. `awaited`: control has just started, and nodes are
+    /// about to be heard.
     pub(super) fn misses(&self, nodes: &Nodes, (up, out): (usize, &str), awaited: bool) -> String {
         let is_out = |node: &u32| nodes.absence(*node).is_some();
         let named = self.nodes.as_ref().unwrap_or(&self.with);

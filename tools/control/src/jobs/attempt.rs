@@ -1,7 +1,7 @@
 //! The number by which nodes know a job: that of the job and of its attempt.
 //!
-//! A job that is queued again is another one to the nodes: they launch no job twice, and what is left
-//! of the attempt before must not be taken for it. Its first attempt has the job's own number.
+//! A job that is queued again is another one to the nodes: they launch no job twice, and what is
+//! left of the attempt before must not be taken for it. Its first attempt has the job's own number.
 //!
 //! Neighbours: the runner names jobs to nodes by [`on_nodes`]; what they say of one is looked at by
 //! [`number`] and compared with the present attempt.

@@ -172,7 +172,8 @@ impl Runner {
         let node = job.ranks[rank].node;
         let fault = String::from_utf8_lossy(&job.ranks[rank].fault);
         let mut fault = fault.trim_end().to_string();
-        // The end of a rank's time is no fault of its program: where it was then is kept, and no more is told.
+        // The end of a rank's time is no fault of its program: where it was then is kept, and no
+        // more is told.
         let is_time_up = exit.end == RankEnd::Signal(SIGNAL_XCPU);
         if is_time_up {
             fault.truncate(fault.find('\n').unwrap_or(fault.len()));
@@ -222,7 +223,8 @@ impl Runner {
             );
         }
         if job.alive > 0 {
-            // The job's own record has its ranks when it has ended, and this one's node forgets it now.
+            // The job's own record has its ranks when it has ended, and this one's node forgets it
+            // now.
             self.rank_ends.push(record::RankRecord {
                 job: id,
                 attempt: job.info.restarts,
@@ -297,8 +299,9 @@ fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
         Call::Read { fd: 0, .. } if rank != 0 || ended => Some(Reply::Data(Vec::new())),
         Call::Read { fd: 0, size } => job.source.read(*size).map(Reply::Data),
         Call::Write { .. } | Call::Read { .. } => Some(Reply::Error(EBADF)),
-        // A report is answered with the exit, so that a control node that is killed between the two is told
-        // it once more; the node may send no more than a window of pieces without an answer.
+        // A report is answered with the exit, so that a control node that is killed between the two
+        // is told it once more; the node may send no more than a window of pieces without an
+        // answer.
         Call::Report { .. } if !ended && job.ranks[rank].calls.len() < REPORTS_HELD => None,
         Call::Report { .. } | Call::Exit(_) => Some(Reply::Done(0)),
         Call::Unknown => Some(Reply::Error(ENOSYS)),

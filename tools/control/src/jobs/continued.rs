@@ -1,5 +1,5 @@
-//! Jobs that go on over a restart of the control node: their nodes kept them running, and are asked for
-//! them; their clients come back for the output.
+//! Jobs that go on over a restart of the control node: their nodes kept them running, and are asked
+//! for them; their clients come back for the output.
 //!
 //! ```text
 //! restored: every rank without an end is awaited
@@ -7,11 +7,11 @@
 //!   -> its node does not have it, has booted, or does not come back in time: as after the loss of a node
 //! ```
 //!
-//! Neighbours: `again` says which jobs go on, the fabric asks the nodes, `lifecycle` and `calls` go on with
-//! what they say.
+//! Neighbours: `again` says which jobs go on, the fabric asks the nodes, `lifecycle` and `calls` go
+//! on with what they say.
 //!
-//! Invariants: a node counts as having the job from the first moment of the new run, so nobody else gets
-//! it; nothing of a rank's calls is answered before its client is back.
+//! Invariants: a node counts as having the job from the first moment of the new run, so nobody else
+//! gets it; nothing of a rank's calls is answered before its client is back.
 
 use hearth_alloc::queue;
 use netstack::ids::{BootEpoch, JobId, NodeId};
@@ -99,8 +99,9 @@ impl Runner {
         let started_ms = started_unix_us.unwrap_or_else(clock::unix_us) / 1_000;
         self.queue.adopt(&queued, started_ms);
         let mut ranks = ranks.clone();
-        // The boots are those that the run which launched it has seen last, and of no later run; and a rank that
-        // is launched now has another key to talk to the others with than they have.
+        // The boots are those that the run which launched it has seen last, and of no later run;
+        // and a rank that is launched now has another key to talk to the others with than they
+        // have.
         if !is_first || ranks.nodes.len() > 1 {
             ranks.nodes.iter_mut().for_each(|(_, boot)| *boot = None);
         }
@@ -121,8 +122,8 @@ impl Runner {
             let Some(job) = self.jobs.get(&id) else {
                 continue;
             };
-            // Where each rank begins by itself, one that has not begun may be told to: once, so the store
-            // must know that this was tried.
+            // Where each rank begins by itself, one that has not begun may be told to: once, so the
+            // store must know that this was tried.
             let may = job.at_once && self.held_up.is_none();
             let launch_on = |boot: Option<u64>| boot.map(BootEpoch).filter(|_| may);
             let standing = job.ranks.iter().zip(&ranks.nodes);

@@ -1,7 +1,7 @@
 //! When the present state of a job must be over. Times are microseconds of the control clock.
 //!
-//! Key type: [`Deadlines`]. Thousands of jobs wait without a deadline, so those that have one are kept
-//! apart, in order.
+//! Key type: [`Deadlines`]. Thousands of jobs wait without a deadline, so those that have one are
+//! kept apart, in order.
 //!
 //! Invariant: a job has one deadline at most.
 

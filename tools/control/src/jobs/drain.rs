@@ -1,7 +1,7 @@
 //! Nodes for the queue: joining, leaving, drained by people and after repeated failures.
 //!
-//! Neighbours: `control_events` says what nodes do; `nodes` keeps it; `lifecycle` deals with the job of a
-//! node that is lost.
+//! Neighbours: `control_events` says what nodes do; `nodes` keeps it; `lifecycle` deals with the
+//! job of a node that is lost.
 //!
 //! Invariant: a drained node gets no job; the one it has goes on to its end.
 
@@ -18,8 +18,8 @@ use crate::hostlist;
 
 /// Who drains nodes after failures.
 const CONTROL: &str = "hearth";
-/// Panics of a node's kernel after which it gets no jobs, and the time in which they count: a job that makes kernels panic does
-/// so on one node twice at most, so it is the node.
+/// Panics of a node's kernel after which it gets no jobs, and the time in which they count: a job
+/// that makes kernels panic does so on one node twice at most, so it is the node.
 const NODE_PANICS_MAX: usize = 3;
 const NODE_PANICS_WITHIN_US: u64 = 600_000_000;
 
@@ -84,8 +84,8 @@ impl Runner {
         }
     }
 
-    /// Gives nodes no more jobs; those that they have go on. A node that is drained already keeps the
-    /// time and gets the reason.
+    /// Gives nodes no more jobs; those that they have go on. A node that is drained already keeps
+    /// the time and gets the reason.
     ///
     /// # Errors
     /// [`NodeError`]; nothing has changed then.
@@ -146,7 +146,8 @@ impl Runner {
         self.set_drained(node, &reason, CONTROL);
     }
 
-    /// The kernel of a node has panicked; it boots again by itself. Too often within a while, and it gets no jobs.
+    /// The kernel of a node has panicked; it boots again by itself. Too often within a while, and
+    /// it gets no jobs.
     pub fn node_panicked(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32) {
         let reason = format!("{} was lost (its kernel panicked)", hostlist::name(node));
         self.lose_node(now_us, fabric, node, crashed(reason, true));

@@ -1,7 +1,7 @@
 //! Why a job, or a request about one, was refused.
 //!
-//! Key types: [`SubmitError`], [`JobError`]. Neighbours: `submit` and `queueing` refuse, `api` passes the
-//! texts on.
+//! Key types: [`SubmitError`], [`JobError`]. Neighbours: `submit` and `queueing` refuse, `api`
+//! passes the texts on.
 //!
 //! Invariant: a text says what to do next.
 

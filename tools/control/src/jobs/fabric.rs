@@ -53,21 +53,21 @@ pub trait Fabric {
     fn bring(&mut self, job: JobId, nodes: &[u32], files: &[JobFile]) -> Result<Brought, String>;
     /// A job does not wait for its files any more.
     fn give_up(&mut self, job: JobId);
-    /// Has a job's program cast, beside the launch that follows; [`super::Runner::loaded`] tells how it
-    /// goes.
+    /// Has a job's program cast, beside the launch that follows; [`super::Runner::loaded`] tells
+    /// how it goes.
     ///
     /// # Errors
     /// Why it cannot be cast, for people.
     fn cast_program(&mut self, of: &ProgramCast<'_>) -> Result<LoadReport, String>;
-    /// Goes on with a job that an earlier run of control launched, `begun` if all its ranks were told to start;
-    /// `ranks` says of each how it stands. [`super::Runner::claimed`] or [`super::Runner::rank_lost`] follows
-    /// for each that is open, when its node is heard.
+    /// Goes on with a job that an earlier run of control launched, `begun` if all its ranks were
+    /// told to start; `ranks` says of each how it stands. [`super::Runner::claimed`] or
+    /// [`super::Runner::rank_lost`] follows for each that is open, when its node is heard.
     ///
     /// # Errors
     /// Why it cannot be gone on with, for people.
     fn adopt(&mut self, launch: Launch, begun: bool, ranks: &[AdoptedRank]) -> Result<(), String>;
-    /// A node with an adopted rank is not waited for any longer; false, and nothing happens, when it has been
-    /// heard.
+    /// A node with an adopted rank is not waited for any longer; false, and nothing happens, when
+    /// it has been heard.
     fn abandon(&mut self, node: NodeId, job: JobId) -> bool;
     /// Tells all nodes of a job to begin.
     fn start(&mut self, job: JobId);
@@ -75,8 +75,8 @@ pub trait Fabric {
     fn cancel(&mut self, job: JobId, signal: i32);
     /// Answers an I/O call.
     fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
-    /// Answers a call with which a rank ends, once that is written down: until then its node keeps the rank's
-    /// end, and tells it again to a control node that was started again.
+    /// Answers a call with which a rank ends, once that is written down: until then its node keeps
+    /// the rank's end, and tells it again to a control node that was started again.
     fn reply_last(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
 }
 

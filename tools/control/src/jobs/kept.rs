@@ -1,19 +1,23 @@
 //! Output of batch jobs, which no client reads while they run: a file a job in the state directory.
 //!
-//! Key types: [`Outputs`] (all files), [`Kept`] (what a job writes to), [`KeptReader`] (follows one, also
-//! while it is written); [`files`] writes those that users asked for. Neighbours: `streams` (a sink of a batch job is a [`Kept`]), `api` (readers).
+//! Key types: [`Outputs`] (all files), [`Kept`] (what a job writes to), [`KeptReader`] (follows
+//! one, also while it is written); [`files`] writes those that users asked for. Neighbours:
+//! `streams` (a sink of a batch job is a [`Kept`]), `api` (readers).
 //!
-//! A file is a sequence of records: 1 byte kind, 1 byte descriptor, 2 bytes attempt, 4 bytes rank, 4 bytes
-//! length (little-endian), then so many bytes. A write of a program is one record with the number of its call,
-//! written before the call is answered: so the death of the control node takes nothing from it that the
-//! program believes to be written, and a call that was written and comes again is known.
+//! A file is a sequence of records: 1 byte kind, 1 byte descriptor, 2 bytes attempt, 4 bytes rank,
+//! 4 bytes length (little-endian), then so many bytes. A write of a program is one record with the
+//! number of its call, written before the call is answered: so the death of the control node takes
+//! nothing from it that the program believes to be written, and a call that was written and comes
+//! again is known.
 //!
-//! While the disk is full, or fails, calls are not answered and so the program waits, as for a client that does
-//! not read. What is over a bound is dropped, and how much that is stands in the file itself.
+//! While the disk is full, or fails, calls are not answered and so the program waits, as for a
+//! client that does not read. What is over a bound is dropped, and how much that is stands in the
+//! file itself.
 //!
-//! Invariants: a file grows to its bound and no further but for a last notice and the count of what was dropped,
-//! all of them together to theirs; files of jobs that are not over are not removed; a reader sees whole records
-//! only; a file of an earlier run is written behind what was read of it, and never before it could be read.
+//! Invariants: a file grows to its bound and no further but for a last notice and the count of what
+//! was dropped, all of them together to theirs; files of jobs that are not over are not removed; a
+//! reader sees whole records only; a file of an earlier run is written behind what was read of it,
+//! and never before it could be read.
 
 pub mod files;
 
@@ -49,7 +53,8 @@ enum Kind {
     Fault = 3,
     /// A rank wrote: 8 bytes number of its call, then the data.
     Call = 4,
-    /// Bytes that ranks wrote beyond a bound, so far: 8 bytes, written again in their place. One a file.
+    /// Bytes that ranks wrote beyond a bound, so far: 8 bytes, written again in their place. One a
+    /// file.
     Dropped = 5,
 }
 
@@ -150,8 +155,8 @@ impl Outputs {
         })))
     }
 
-    /// What a new job writes to. A file that an earlier job with its number has left goes: there was a store
-    /// that counted the jobs, and it is gone.
+    /// What a new job writes to. A file that an earlier job with its number has left goes: there
+    /// was a store that counted the jobs, and it is gone.
     pub fn begin(&self, job: u64) -> Kept {
         drop(std::fs::remove_file(self.path(job)));
         self.kept(job, Place::New)
@@ -237,8 +242,8 @@ impl Outputs {
         Ok(Found { file, records })
     }
 
-    /// Whether there is room for so many bytes of a job that is not over; what others wrote that are
-    /// goes for it, the lowest numbers first.
+    /// Whether there is room for so many bytes of a job that is not over; what others wrote that
+    /// are goes for it, the lowest numbers first.
     fn make_room(&self, bytes: u64) -> bool {
         let mut index = self.index();
         while index.total + bytes > self.0.total_max {
@@ -311,8 +316,8 @@ struct Records {
 }
 
 impl Records {
-    /// Reads a file of `length` bytes, up to its end or to a record that is not whole. What cannot be read is
-    /// an error and not the end.
+    /// Reads a file of `length` bytes, up to its end or to a record that is not whole. What cannot
+    /// be read is an error and not the end.
     fn read(file: impl Read + Seek, length: u64) -> io::Result<Self> {
         let mut records = Records::default();
         let mut reader = BufReader::with_capacity(READ_BYTES, file);
@@ -389,8 +394,9 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps what a rank wrote, or drops and counts what is over a bound; what is in the file already, by the
-    /// number of its call, is not written again. [`Taken::Later`]: the disk takes neither now.
+    /// Keeps what a rank wrote, or drops and counts what is over a bound; what is in the file
+    /// already, by the number of its call, is not written again. [`Taken::Later`]: the disk takes
+    /// neither now.
     pub fn output(&self, rank: u32, fd: u32, at: CallAt, data: &[u8]) -> Taken {
         let mut state = self.lock();
         let done = self.keep_or_drop(&mut state, (rank, fd), at, data);
@@ -431,7 +437,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Tells the reader, once, that something is not here; `fits`: for want of room in all files together.
+    /// Tells the reader, once, that something is not here; `fits`: for want of room in all files
+    /// together.
     fn tell_dropped(&self, state: &mut State, fits: bool) -> io::Result<()> {
         if state.told {
             return Ok(());
@@ -617,8 +624,8 @@ pub struct KeptReader {
 }
 
 impl KeptReader {
-    /// The next item; nothing after the last, when the job is over. Nothing is lost when the future is
-    /// dropped.
+    /// The next item; nothing after the last, when the job is over. Nothing is lost when the future
+    /// is dropped.
     pub async fn next(&mut self) -> Option<Item> {
         loop {
             self.changed.mark_unchanged();
@@ -715,8 +722,8 @@ fn written_in(header: &[u8; HEADER_BYTES], data: usize) -> u64 {
     bytes as u64
 }
 
-/// The header of the record at `at` and the length of its data; none where the file ends, or holds the
-/// record in part.
+/// The header of the record at `at` and the length of its data; none where the file ends, or holds
+/// the record in part.
 ///
 /// # Errors
 /// The file cannot be read, which is not its end.

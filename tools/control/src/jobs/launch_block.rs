@@ -1,5 +1,5 @@
-//! The launch block of a rank: its arguments, environment and files, as `netstack` lays them out, with
-//! the variables that tell the rank where it is.
+//! The launch block of a rank: its arguments, environment and files, as `netstack` lays them out,
+//! with the variables that tell the rank where it is.
 //!
 //! Invariant: what [`check`] accepts, [`emit`] can make for every rank.
 

@@ -1,5 +1,5 @@
-//! A job's way through its states once it has nodes: start, early and regular end, and what lost nodes
-//! mean for it.
+//! A job's way through its states once it has nodes: start, early and regular end, and what lost
+//! nodes mean for it.
 //!
 //! Invariant: `finish` is the only way out; after it nodes whose ranks never reported stay out of
 //! service until they do, join again or are lost.
@@ -134,7 +134,8 @@ impl Runner {
         self.begin(now_us, id);
     }
 
-    /// That a job begins could not be written down, so its nodes were not told: it starts when it can be.
+    /// That a job begins could not be written down, so its nodes were not told: it starts when it
+    /// can be.
     pub fn start_later(&mut self, job: JobId) {
         let Some(id) = self.present(job) else {
             return;

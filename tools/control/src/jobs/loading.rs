@@ -1,11 +1,11 @@
 //! How a job's files and program get to its nodes: files first, then the launch, and with it the
 //! program to the nodes that do not hold it.
 //!
-//! Neighbours: `lifecycle` gives a job its nodes and calls [`Runner::launch_here`]; the fabric casts;
-//! `casts` tells how it goes.
+//! Neighbours: `lifecycle` gives a job its nodes and calls [`Runner::launch_here`]; the fabric
+//! casts; `casts` tells how it goes.
 //!
-//! Invariants: no node is told to launch a job before it holds the job's files; whatever becomes of a
-//! cast of the program, the job starts: what does not come is loaded by demand.
+//! Invariants: no node is told to launch a job before it holds the job's files; whatever becomes of
+//! a cast of the program, the job starts: what does not come is loaded by demand.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,8 @@ impl Runner {
         }
     }
 
-    /// The launch of a job has not left the control node: it was cancelled before, or for this reason.
+    /// The launch of a job has not left the control node: it was cancelled before, or for this
+    /// reason.
     pub fn not_sent(
         &mut self,
         now_us: u64,
@@ -185,7 +186,8 @@ impl Runner {
             cold: cold.len(),
             ..LoadReport::default()
         };
-        // Nodes that hold the program would serve it, and let go of it a moment later for the launch.
+        // Nodes that hold the program would serve it, and let go of it a moment later for the
+        // launch.
         let unwanted = way == Way::Broadcast && job.wishes.reuse == Reuse::Forbid && {
             let holders = fabric.warm_nodes(&job.program.hash()).held;
             nodes.iter().any(|node| holders.contains(node))

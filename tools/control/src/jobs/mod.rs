@@ -1,5 +1,5 @@
-//! The job runner: queue, launch, streams, end. A state machine without sockets or clock, driven by the
-//! task in `control`; only what batch jobs write goes straight to files.
+//! The job runner: queue, launch, streams, end. A state machine without sockets or clock, driven by
+//! the task in `control`; only what batch jobs write goes straight to files.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -12,21 +12,20 @@
 //! | `spec` | what is written down to launch a job after a restart |
 //! | [`streams`], [`kept`] | output and input, with a client and without |
 //!
-//! Key types: [`Runner`]; [`fabric::Fabric`] (the nodes), [`record::Job`]. Neighbours: `hearth_alloc::queue`
-//! decides which job starts and where; `control` feeds this what nodes and clients do; `api` shows its
-//! jobs.
+//! Key types: [`Runner`]; [`fabric::Fabric`] (the nodes), [`record::Job`]. Neighbours:
+//! `hearth_alloc::queue` decides which job starts and where; `control` feeds this what nodes and
+//! clients do; `api` shows its jobs.
 //!
-//! A job waits until a client has attached to its output (a batch job has none), gets nodes, is launched
-//! on them, starts when all are ready (or each rank when it is, see [`retention`]; `loading` has its files
-//! and program cast before and beside that), and ends when all ranks have ended or their nodes are lost;
-//! or it is queued again then. While a client reads slower than the program writes, calls stay unanswered
-//! and so the program waits.
+//! A job waits until a client has attached to its output (a batch job has none), gets nodes, is
+//! launched on them, starts when all are ready (or each rank when it is, see [`retention`];
+//! `loading` has its files and program cast before and beside that), and ends when all ranks have
+//! ended or their nodes are lost; or it is queued again then. While a client reads slower than the
+//! program writes, calls stay unanswered and so the program waits.
 //!
 //! Invariants: a node has at most one job; a job's nodes become free rank by rank, each when its
-//! rank has ended and never before; every job that was accepted ends or can be cancelled, since every
-//! state between waiting and running has a deadline, and so has ending; a client
-//! hears of its job's end after that is written down ([`Runner::take_records`],
-//! [`Runner::tell_ended`]).
+//! rank has ended and never before; every job that was accepted ends or can be cancelled, since
+//! every state between waiting and running has a deadline, and so has ending; a client hears of its
+//! job's end after that is written down ([`Runner::take_records`], [`Runner::tell_ended`]).
 
 mod absent;
 pub mod again;
@@ -82,8 +81,8 @@ use users::Users;
 /// Jobs that have nodes: as many as the protocol endpoint takes.
 pub const JOBS_MAX: usize = 4_096;
 
-/// Ranks of jobs that have ended and are remembered here, some 100 MB: eight jobs of the largest cluster. The store has
-/// the others.
+/// Ranks of jobs that have ended and are remembered here, some 100 MB: eight jobs of the largest
+/// cluster. The store has the others.
 const HISTORY_RANKS_MAX: usize = 131_072;
 
 /// Waiting jobs from which on passes keep apart: one over 10,000 jobs takes tens of milliseconds.
@@ -183,11 +182,12 @@ pub struct Runner {
     drains: BTreeMap<u32, Option<Drained>>,
     /// Jobs that have ended, whose clients are told once that is written down.
     ended: Vec<Ended>,
-    /// Jobs whose output cannot be kept at present, and when that is tried again, in microseconds of the control
-    /// clock.
+    /// Jobs whose output cannot be kept at present, and when that is tried again, in microseconds
+    /// of the control clock.
     stalled: BTreeSet<u64>,
     stalled_until_us: Option<u64>,
-    /// Until then nodes that were not heard by this run of control are likely to be, in microseconds of its clock.
+    /// Until then nodes that were not heard by this run of control are likely to be, in
+    /// microseconds of its clock.
     awaiting_until_us: Option<u64>,
 }
 
@@ -323,7 +323,8 @@ impl Runner {
         }
     }
 
-    /// Ends of jobs cannot be written down, for this reason: their clients are told so, and of the ends later.
+    /// Ends of jobs cannot be written down, for this reason: their clients are told so, and of the
+    /// ends later.
     pub fn hold_back_ended(&mut self, why: &str) {
         let mut news = Vec::new();
         for ended in &mut self.ended {
@@ -369,8 +370,8 @@ impl Runner {
         list
     }
 
-    /// Jobs with numbers below `before`, the highest first: those that are not over, and with `all` the remembered
-    /// ones.
+    /// Jobs with numbers below `before`, the highest first: those that are not over, and with `all`
+    /// the remembered ones.
     pub fn below(&mut self, before: u64, all: bool) -> impl Iterator<Item = &mut JobInfo> {
         let open = self.jobs.range_mut(..before).rev();
         let mut open = open.map(|(_, job)| &mut job.info).peekable();
@@ -459,7 +460,8 @@ impl Runner {
         self.awaiting_until_us.is_some() && self.nodes.is_unheard(node)
     }
 
-    /// Why those of these nodes that are out of service are, and what brings them back; empty where all are in service.
+    /// Why those of these nodes that are out of service are, and what brings them back; empty where
+    /// all are in service.
     pub fn why_absent(&self, nodes: impl Iterator<Item = u32>) -> String {
         absent::told(&self.nodes, nodes, self.awaiting_until_us.is_some())
     }

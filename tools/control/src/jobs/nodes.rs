@@ -191,8 +191,8 @@ impl Nodes {
         }
     }
 
-    /// Whether an earlier run of control can have given these nodes to a job: there are such nodes in the
-    /// tree, and no other job has them.
+    /// Whether an earlier run of control can have given these nodes to a job: there are such nodes
+    /// in the tree, and no other job has them.
     pub(super) fn can_adopt(&self, nodes: impl IntoIterator<Item = u32>) -> bool {
         let is_there = |node: u32| {
             self.knows(node) && self.has_place(node) && self.machine.job_of(node).is_none()

@@ -1,11 +1,11 @@
 //! Scheduling passes: which waiting jobs get nodes, why the others have none; hold, release and
 //! priorities.
 //!
-//! Neighbours: `hearth_alloc::queue` has the policy; `submit`, `lifecycle` and `drain` say when a pass is
-//! due ([`Runner::settle`] runs it); `loading` brings a job to the nodes it got.
+//! Neighbours: `hearth_alloc::queue` has the policy; `submit`, `lifecycle` and `drain` say when a
+//! pass is due ([`Runner::settle`] runs it); `loading` brings a job to the nodes it got.
 //!
-//! Invariant: the queue's jobs are the runner's pending ones and its running ones those with nodes; a
-//! node is given out by a pass and in no other way.
+//! Invariant: the queue's jobs are the runner's pending ones and its running ones those with nodes;
+//! a node is given out by a pass and in no other way.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,8 @@ use crate::hostlist;
 /// after a restart of control they are back within seconds.
 const WARM_PATIENCE_US: u64 = 10_000_000;
 
-/// Largest cluster, in nodes, in which a placement is kept with the list of the nodes that were free.
+/// Largest cluster, in nodes, in which a placement is kept with the list of the nodes that were
+/// free.
 const FREE_LISTED_MAX: usize = 1_024;
 
 impl Runner {
@@ -110,8 +111,8 @@ impl Runner {
         self.pass_at_us().is_some_and(|at_us| at_us <= now_us)
     }
 
-    /// No job starts while `trouble` keeps what control does from being written down: one that ran and was
-    /// not known to have begun would run once more after a restart. Jobs that run go on.
+    /// No job starts while `trouble` keeps what control does from being written down: one that ran
+    /// and was not known to have begun would run once more after a restart. Jobs that run go on.
     pub fn hold_up(&mut self, trouble: Option<&str>) {
         if self.held_up.is_some() == trouble.is_some() {
             return;
@@ -212,8 +213,8 @@ impl Runner {
         ended.find(|(_, state)| state.is_final() && *state != JobState::Completed)
     }
 
-    /// Ends jobs that want warm nodes alone, of which there are too few; those that may come back are
-    /// waited for.
+    /// Ends jobs that want warm nodes alone, of which there are too few; those that may come back
+    /// are waited for.
     fn end_cold(&mut self, now_us: u64, fabric: &mut dyn Fabric) {
         let mut cold = Vec::new();
         let holders = Holders::new(fabric);
@@ -453,8 +454,8 @@ impl<'a> Tied<'a> {
         }
     }
 
-    /// The holders of its program for one that wants warm nodes alone, any for another; but not those that
-    /// crashed under it, while there are enough others.
+    /// The holders of its program for one that wants warm nodes alone, any for another; but not
+    /// those that crashed under it, while there are enough others.
     fn to(&self, job: &Job) -> Held {
         let look = || {
             let may = match job.want.warm_only {
@@ -468,7 +469,8 @@ impl<'a> Tied<'a> {
     }
 }
 
-/// Where a job was placed, for people; behind it what a checker of placements needs, for each attempt.
+/// Where a job was placed, for people; behind it what a checker of placements needs, for each
+/// attempt.
 fn placed_text(info: &JobInfo, tree: &Topology, nodes: &[u32]) -> String {
     let placement = info.placement.as_ref().expect("it was placed");
     let again = if info.restarts > 0 { " again" } else { "" };

@@ -1,7 +1,7 @@
 //! One job: what was asked for, where it runs, how each rank fares.
 //!
-//! Key types: [`Submission`], [`Job`], [`Cause`], [`Record`]. Neighbours: `jobs::lifecycle` moves it through
-//! its states, `jobs::calls` serves its ranks.
+//! Key types: [`Submission`], [`Job`], [`Cause`], [`Record`]. Neighbours: `jobs::lifecycle` moves
+//! it through its states, `jobs::calls` serves its ranks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -108,8 +108,8 @@ pub enum Cause {
     TimeLimit,
     /// A node was lost, and what the job did is not the reason.
     NodeLost(String),
-    /// A node was lost without leave: it panicked, as it has said, or it fell silent or booted again,
-    /// as it also does when what it says of a panic is lost.
+    /// A node was lost without leave: it panicked, as it has said, or it fell silent or booted
+    /// again, as it also does when what it says of a panic is lost.
     NodeCrashed {
         /// In words.
         reason: String,
@@ -124,11 +124,11 @@ pub enum Cause {
     NotLaunched(String),
 }
 
-/// Attempts of a job that may end with the crash of a node before it is not queued again: what it does may be
-/// the reason, and then it would go over all nodes.
+/// Attempts of a job that may end with the crash of a node before it is not queued again: what it
+/// does may be the reason, and then it would go over all nodes.
 const CRASHED_ATTEMPTS_MAX: usize = 1;
-/// A crash for which no panic is known counts for so long: machines also fall silent by themselves, though seldom
-/// twice under one job.
+/// A crash for which no panic is known counts for so long: machines also fall silent by themselves,
+/// though seldom twice under one job.
 const CRASH_COUNTS_US: u64 = 600_000_000;
 /// Most crashes that are written down for one job.
 const CRASHES_MAX: usize = 64;
@@ -218,7 +218,8 @@ pub struct Job {
     pub adopted: bool,
     /// It is known how much standard input that attempt has read.
     pub input_known: bool,
-    /// After a restart of control: from where on its client is to send standard input, until it has been told.
+    /// After a restart of control: from where on its client is to send standard input, until it has
+    /// been told.
     pub input_from: Option<u64>,
     /// After a restart of control: the last call of ranks whose output its client has.
     pub received: BTreeMap<u32, u64>,
@@ -244,7 +245,8 @@ impl Job {
         attempt::on_nodes(self.info.id, self.info.restarts)
     }
 
-    /// Whether the queue may give it nodes: nobody holds it, its client is there and its files are read.
+    /// Whether the queue may give it nodes: nobody holds it, its client is there and its files are
+    /// read.
     pub fn may_start(&self) -> bool {
         self.attached && !self.info.held && !self.unread
     }
@@ -279,7 +281,8 @@ impl Job {
         }
     }
 
-    /// A node that fell silent is heard again in the same boot, so it has not crashed. Says whether that is news.
+    /// A node that fell silent is heard again in the same boot, so it has not crashed. Says whether
+    /// that is news.
     pub fn note_heard_again(&mut self, node: u32) -> bool {
         let before = self.info.crashes.len();
         let crashes = &mut self.info.crashes;
@@ -287,14 +290,16 @@ impl Job {
         crashes.len() < before
     }
 
-    /// A node is heard in another boot, so it has crashed if it fell silent. Says whether that is news.
+    /// A node is heard in another boot, so it has crashed if it fell silent. Says whether that is
+    /// news.
     pub fn note_booted(&mut self, node: u32) -> bool {
         let crashes = self.info.crashes.iter_mut();
         let news = crashes.filter(|crash| crash.node == node && !crash.rebooted);
         news.map(|crash| crash.rebooted = true).count() > 0
     }
 
-    /// Whether nodes have crashed under as many attempts, with the present one, that it is not tried again.
+    /// Whether nodes have crashed under as many attempts, with the present one, that it is not
+    /// tried again.
     fn crashes_too_often(&self) -> bool {
         let crashes = &self.info.crashes;
         let newest = crashes.iter().map(|crash| crash.at_unix_us).max();
@@ -306,7 +311,8 @@ impl Job {
         attempts.len() > CRASHED_ATTEMPTS_MAX
     }
 
-    /// That it waits for other nodes than those, behind what it waits for; empty where it takes any.
+    /// That it waits for other nodes than those, behind what it waits for; empty where it takes
+    /// any.
     pub fn avoids(&self) -> String {
         let avoided: Vec<u32> = self.avoided().into_iter().collect();
         match avoided.is_empty() || self.want.names_nodes() {
@@ -504,8 +510,8 @@ impl Job {
     }
 }
 
-/// `clone: threads are not there yet`: what a rank asked of its node in vain, where that may be why it
-/// failed. Calls with words of their own go first, then the last one.
+/// `clone: threads are not there yet`: what a rank asked of its node in vain, where that may be why
+/// it failed. Calls with words of their own go first, then the last one.
 fn missing_call(report: &RankReport) -> Option<String> {
     let calls = report.unknown_calls.iter().enumerate();
     let missing = calls.filter_map(|(index, call)| {

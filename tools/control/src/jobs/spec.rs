@@ -1,9 +1,10 @@
 //! What a job was asked to be, as the store keeps it: enough to launch it after a restart.
 //!
-//! Key functions: [`write`], [`read`]. Neighbours: `ledger` writes the text, `again` reads it. What a
-//! client sees of the job (its number, state, priority, user ...) is in its record, not here.
+//! Key functions: [`write`], [`read`]. Neighbours: `ledger` writes the text, `again` reads it. What
+//! a client sees of the job (its number, state, priority, user ...) is in its record, not here.
 //!
-//! Invariant: as for records of jobs: fields are added, with a default, and never change their meaning.
+//! Invariant: as for records of jobs: fields are added, with a default, and never change their
+//! meaning.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +92,8 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
     serde_json::to_string(&spec).expect("plain data")
 }
 
-/// The submission of a job of an earlier run of control; its files are looked for in `programs`, and not read.
+/// The submission of a job of an earlier run of control; its files are looked for in `programs`,
+/// and not read.
 ///
 /// # Errors
 /// Why it cannot be launched again, for people.

@@ -1,7 +1,8 @@
 //! The streams of a job between its ranks and its client: output with back-pressure, standard
 //! input with back-pressure the other way.
 //!
-//! A batch job has no client: its output goes to a file ([`super::kept`]), its input comes from one.
+//! A batch job has no client: its output goes to a file ([`super::kept`]), its input comes from
+//! one.
 //!
 //! Key types: [`Sink`] (runner side) and [`SinkReader`] (client side) of the output;
 //! [`Source`] (runner side) and [`SourceWriter`] (client side) of standard input; [`Wakeups`],
@@ -9,8 +10,8 @@
 //! the runner sides, `api::jobs` the client sides.
 //!
 //! Invariants: what is queued in a sink or source never exceeds its bound by more than one piece
-//! (in a sink, reports aside: one a rank); nothing taken into a sink is dropped while its reader lives; frames leave in the order
-//! they came.
+//! (in a sink, reports aside: one a rank); nothing taken into a sink is dropped while its reader
+//! lives; frames leave in the order they came.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -116,7 +117,8 @@ enum To {
 pub enum Taken {
     /// It is queued for the client.
     Yes,
-    /// No room now. A wake-up follows when there is, but for output that is kept: see [`Sink::trouble`].
+    /// No room now. A wake-up follows when there is, but for output that is kept: see
+    /// [`Sink::trouble`].
     Later,
     /// There is no reader any more; the bytes are gone.
     Nobody,
@@ -362,8 +364,8 @@ impl Source {
         Source(Origin::File(file, Mutex::default()))
     }
 
-    /// Goes on behind so many bytes, which an earlier run of control has given to the program. A client sends
-    /// from there on.
+    /// Goes on behind so many bytes, which an earlier run of control has given to the program. A
+    /// client sends from there on.
     pub fn resume(&self, read_bytes: u64) {
         if let Origin::File(_, offset) = &self.0 {
             *offset.lock().expect("no panic while held") = read_bytes;

@@ -3,8 +3,8 @@
 //! Neighbours: `api` hands submissions in; `queueing` has them start; `again` hands in those of an
 //! earlier run of control.
 //!
-//! Invariant: what is accepted here can be launched: its launch block fits, and the nodes that it wants
-//! are there or it waits for them.
+//! Invariant: what is accepted here can be launched: its launch block fits, and the nodes that it
+//! wants are there or it waits for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,8 @@ use crate::output_files::Names;
 /// Seconds a client has to read a job's output after submitting it.
 const ATTACH_LIMIT_S: u64 = 30;
 
-/// Most bytes of arguments and environments of all jobs that are not over; they stay in memory until
-/// the jobs start.
+/// Most bytes of arguments and environments of all jobs that are not over; they stay in memory
+/// until the jobs start.
 const SPEC_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Longest name of a job, in bytes: that of a file.
@@ -371,8 +371,8 @@ impl Runner {
         Ok(open)
     }
 
-    /// As [`Runner::attach`], for a client that has had some of the output from an earlier run of control: for
-    /// ranks the last call that has arrived.
+    /// As [`Runner::attach`], for a client that has had some of the output from an earlier run of
+    /// control: for ranks the last call that has arrived.
     ///
     /// # Errors
     /// [`JobError`].
@@ -460,7 +460,8 @@ impl Runner {
     }
 }
 
-/// The array that a job is of, and in its environment which task of it; the job will have the number `id`.
+/// The array that a job is of, and in its environment which task of it; the job will have the
+/// number `id`.
 fn task_of_array(submission: &mut Submission, id: u64) -> Option<ArrayTask> {
     let mut array = submission.terms.array?;
     if array.first == 0 {

@@ -1,10 +1,11 @@
-//! Files of jobs of an earlier run of control: they are in the cache, and read after the start, so that nobody
-//! waits for control because of them.
+//! Files of jobs of an earlier run of control: they are in the cache, and read after the start, so
+//! that nobody waits for control because of them.
 //!
 //! Key type: [`Unread`]. Neighbours: `again` and `continued` take such jobs over, `reading` reads.
 //!
-//! Invariant: nothing is given out of a file of which it is not known whether it is what its name says: until then
-//! a job that waits gets no nodes, and one that runs waits for its pages and its input.
+//! Invariant: nothing is given out of a file of which it is not known whether it is what its name
+//! says: until then a job that waits gets no nodes, and one that runs waits for its pages and its
+//! input.
 
 use super::fabric::Fabric;
 use super::record::{Cause, Job};
@@ -64,7 +65,8 @@ impl Unread {
 }
 
 impl Runner {
-    /// What is to be read for jobs that are not over: for those that run first, then as they stand in the queue.
+    /// What is to be read for jobs that are not over: for those that run first, then as they stand
+    /// in the queue.
     pub fn unread(&self) -> Vec<Unread> {
         let with_nodes = self.jobs.iter();
         let with_nodes = with_nodes.filter(|(_, job)| job.info.state != JobState::Pending);

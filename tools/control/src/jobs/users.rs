@@ -2,8 +2,8 @@
 //!
 //! Key type: [`Users`].
 //!
-//! Invariant: a user has one number for as long as one of their jobs is not over; there are at most as
-//! many as jobs.
+//! Invariant: a user has one number for as long as one of their jobs is not over; there are at most
+//! as many as jobs.
 
 use std::collections::BTreeMap;
 

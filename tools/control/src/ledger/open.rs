@@ -1,10 +1,11 @@
 //! Opening the ledger: what an earlier run of control left in the store.
 //!
-//! Key types: [`Opened`], [`Wanted`]. Neighbours: `import` (files of earlier versions), `jobs::Runner`
-//! (what becomes of jobs that were not over).
+//! Key types: [`Opened`], [`Wanted`]. Neighbours: `import` (files of earlier versions),
+//! `jobs::Runner` (what becomes of jobs that were not over).
 //!
-//! Invariants: a store that cannot be read is never taken for an empty one: what is damaged is set aside with an
-//! event, and everything else is an error; how much is read does not depend on how long the history is.
+//! Invariants: a store that cannot be read is never taken for an empty one: what is damaged is set
+//! aside with an event, and everything else is an error; how much is read does not depend on how
+//! long the history is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -33,7 +34,8 @@ use crate::stored;
 #[expect(clippy::cast_possible_truncation, reason = "some 100,000")]
 const OPEN_JOBS_MAX: u32 = (JOBS_MAX + QUEUED_MAX) as u32;
 
-/// Bytes of records of jobs of the past that are read at the start; what is not, is asked of the store.
+/// Bytes of records of jobs of the past that are read at the start; what is not, is asked of the
+/// store.
 const RECORDS_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// Ends of ranks whose jobs go on: as many as there are, since one that is not read counts as open.
@@ -86,8 +88,8 @@ pub struct Wanted {
     pub instance: u64,
 }
 
-/// Opens the store at `path`. A file that is damaged is set aside; one that is locked or on a full disk is
-/// written when that works again.
+/// Opens the store at `path`. A file that is damaged is set aside; one that is locked or on a full
+/// disk is written when that works again.
 ///
 /// # Errors
 /// [`StoreError`]: control would go on without what it has told, or with two histories.
@@ -113,8 +115,8 @@ fn newest_events(store: &dyn Query, wanted: Wanted) -> Result<Vec<EventRow>, Sto
     store.events(store.next_event()?.saturating_sub(before), wanted.events)
 }
 
-/// The newest jobs of the past, the highest number first: as many as are wanted, and no more of their records
-/// than [`RECORDS_MAX_BYTES`].
+/// The newest jobs of the past, the highest number first: as many as are wanted, and no more of
+/// their records than [`RECORDS_MAX_BYTES`].
 fn newest_jobs(store: &dyn Query, wanted: Wanted) -> Result<Vec<JobInfo>, StoreError> {
     let mut jobs = Vec::new();
     let mut bytes = 0;

@@ -1,7 +1,7 @@
 //! Events that somebody has seen and marked as such, for everybody who looks.
 //!
-//! Key type: [`Acknowledged`]. Invariant: bounded: the ones with the smallest numbers go first; a disk that is
-//! full costs the memory of a restart, nothing else.
+//! Key type: [`Acknowledged`]. Invariant: bounded: the ones with the smallest numbers go first; a
+//! disk that is full costs the memory of a restart, nothing else.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

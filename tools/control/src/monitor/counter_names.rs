@@ -1,9 +1,12 @@
-//! What programs call their counters: a note in the program's file (`HEARTH_COUNTERS` of `hearth.h`, `hearth::counters!`).
+//! What programs call their counters: a note in the program's file (`HEARTH_COUNTERS` of
+//! `hearth.h`, `hearth::counters!`).
 //!
-//! The note's owner is [`OWNER`], its type [`TYPE`], its content names separated by commas: the first is that of counter 0.
-//! Names are read once for each program, from the beginning of its file, where linkers put notes.
+//! The note's owner is [`OWNER`], its type [`TYPE`], its content names separated by commas: the
+//! first is that of counter 0. Names are read once for each program, from the beginning of its
+//! file, where linkers put notes.
 //!
-//! Key type: [`Names`]. Invariant: a file that has no such note, or a broken one, has no names; nothing else comes of it.
+//! Key type: [`Names`]. Invariant: a file that has no such note, or a broken one, has no names;
+//! nothing else comes of it.
 
 use std::collections::BTreeMap;
 
@@ -98,8 +101,8 @@ fn note(head: &[u8]) -> Option<Vec<String>> {
     None
 }
 
-/// Names as people can read them: at most sixteen, each of some plain characters and given once; others stay numbers, and so
-/// do names that are a number, for it may be another counter's.
+/// Names as people can read them: at most sixteen, each of some plain characters and given once;
+/// others stay numbers, and so do names that are a number, for it may be another counter's.
 fn split(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     let text = text.trim_end_matches('\0');

@@ -1,14 +1,16 @@
 //! Writes pictures to the files, on threads of its own.
 //!
-//! Key type: [`Keeper`]. One thread takes ticks in; another makes checkpoints and removes old files, so that
-//! neither a disk that is slow nor a large file holds up what arrives.
+//! Key type: [`Keeper`]. One thread takes ticks in; another makes checkpoints and removes old
+//! files, so that neither a disk that is slow nor a large file holds up what arrives.
 //!
-//! The file of the present day is set aside when it is damaged, as that of jobs and events is, and another begun, once in
-//! [`ASIDE_PERIOD_MS`] at most: a disk that damages each new one would fill the log of events. That of another day is left
-//! where it is, with an event: what can be read of it is shown.
+//! The file of the present day is set aside when it is damaged, as that of jobs and events is, and
+//! another begun, once in [`ASIDE_PERIOD_MS`] at most: a disk that damages each new one would fill
+//! the log of events. That of another day is left where it is, with an event: what can be read of
+//! it is shown.
 //!
-//! Invariant: what does not fit into the queue, cannot be written, or is older than what is there already, is counted
-//! and left out; nobody waits but the end of the process, and that not for long.
+//! Invariant: what does not fit into the queue, cannot be written, or is older than what is there
+//! already, is counted and left out; nobody waits but the end of the process, and that not for
+//! long.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -145,7 +147,8 @@ impl Keeper {
         }
     }
 
-    /// Takes no more pictures, and waits until those that it has are written, at most for so long; whether they are in the files.
+    /// Takes no more pictures, and waits until those that it has are written, at most for so long;
+    /// whether they are in the files.
     pub fn finish(&self, limit: Duration) -> bool {
         locked(&self.waiting).take();
         let ended = locked(&self.written).recv_timeout(limit);
@@ -228,7 +231,8 @@ fn write(dir: &Path, declared: &[Metric], ticks: &Receiver<Arc<Shown>>, state: &
                     values: &tick.values,
                 };
                 match writer.append_reduced(kept.at_ms, &reduced) {
-                    // The day's file has no room for the metrics of this stream: that costs no other.
+                    // The day's file has no room for the metrics of this stream: that costs no
+                    // other.
                     Err(MonitorError::TooManyMetrics(_)) => {
                         state.lost.fetch_add(1, Ordering::Relaxed);
                     }
@@ -357,7 +361,8 @@ mod tests {
         std::mem::take(&mut *locked(&state.events))
     }
 
-    /// Of a node of which nothing comes the files have what control itself knows: how long it has been silent, above all.
+    /// Of a node of which nothing comes the files have what control itself knows: how long it has
+    /// been silent, above all.
     #[test]
     fn what_was_not_read_anew_is_not_stored_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -468,7 +473,8 @@ mod tests {
         assert_eq!(points(hearth_monitor::Level::Minute), [(0, 73.0 / 5.0)]);
     }
 
-    /// The newest ticks wait for what comes late of them; the end of the control node must not cost them.
+    /// The newest ticks wait for what comes late of them; the end of the control node must not cost
+    /// them.
     #[test]
     fn what_waits_is_written_at_the_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -495,7 +501,8 @@ mod tests {
         assert_eq!(keeper.trouble(), (None, 0));
     }
 
-    /// The roll-ups of yesterday's last hour are written just after midnight: its file is not the one that is begun anew.
+    /// The roll-ups of yesterday's last hour are written just after midnight: its file is not the
+    /// one that is begun anew.
     #[test]
     fn a_damaged_file_of_yesterday_stays_where_it_is() {
         const MIDNIGHT: u64 = 20_780 * hearth_monitor::DAY_MS;
@@ -509,7 +516,8 @@ mod tests {
             sender.send(shown(MIDNIGHT + 1_000)).unwrap();
             // Both are in their files now, or the one before is and this is under way in its own.
             sender.send(shown(MIDNIGHT + 2_000)).unwrap();
-            // All but its first page. Somebody else has written to it: what the writer has in memory is read anew.
+            // All but its first page. Somebody else has written to it: what the writer has in
+            // memory is read anew.
             let other = rusqlite::Connection::open(&damaging).unwrap();
             let text = "INSERT INTO ticks VALUES (1); PRAGMA wal_checkpoint(TRUNCATE)";
             other.execute_batch(text).unwrap();

@@ -1,10 +1,10 @@
 //! What the programs of jobs had counted when they were last seen.
 //!
-//! Key type: [`LastCounted`]. Neighbours: [`super::sample`] tells it of each node and asks at the end of a job;
-//! [`super::picture::Counted`] adds the nodes up.
+//! Key type: [`LastCounted`]. Neighbours: [`super::sample`] tells it of each node and asks at the
+//! end of a job; [`super::picture::Counted`] adds the nodes up.
 //!
-//! Invariant: an attempt of a job is a job of its own here. What a rank of an earlier attempt has counted is in no sum of a
-//! later one, though both have one number to people.
+//! Invariant: an attempt of a job is a job of its own here. What a rank of an earlier attempt has
+//! counted is in no sum of a later one, though both have one number to people.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,15 @@ use netstack::overlay::NodeMetric;
 
 use super::picture::Counted;
 
-/// By node: the job, as the node knows it, and what its program had counted when it was last seen there.
+/// By node: the job, as the node knows it, and what its program had counted when it was last seen
+/// there.
 #[derive(Debug, Default)]
 pub struct LastCounted {
     by_node: BTreeMap<u32, (JobId, Vec<Option<i64>>)>,
 }
 
-/// The counters in a row of the overlay, and the job, as the node knows it, whose program has set them; `None`: no job, or
-/// nothing was set.
+/// The counters in a row of the overlay, and the job, as the node knows it, whose program has set
+/// them; `None`: no job, or nothing was set.
 pub fn in_row(row: &[Option<i64>]) -> Option<(JobId, &[Option<i64>])> {
     let job = row.get(NodeMetric::Job as usize).copied().flatten()?;
     let job = u64::try_from(job).ok().filter(|job| *job > 0)?;

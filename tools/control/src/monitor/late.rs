@@ -1,11 +1,13 @@
-//! What came of nodes after the picture that it belongs to: the files have it at the time of that picture.
+//! What came of nodes after the picture that it belongs to: the files have it at the time of that
+//! picture.
 //!
-//! Key types: [`Lacking`], which knows what the last pictures lack, beside the control state; [`Held`], on the thread that
-//! writes: a picture that lacks something waits for it there. Neighbours: `overlay::late` keeps rows that are late,
-//! [`super::sample`] asks, [`super::keeping`] writes.
+//! Key types: [`Lacking`], which knows what the last pictures lack, beside the control state;
+//! [`Held`], on the thread that writes: a picture that lacks something waits for it there.
+//! Neighbours: `overlay::late` keeps rows that are late, [`super::sample`] asks, [`super::keeping`]
+//! writes.
 //!
-//! Invariants: bounded by [`PICTURES`], in pictures; a picture that was published is not changed; of a node and a tick one row is
-//! written, and no row of the overlay is written for two ticks.
+//! Invariants: bounded by [`PICTURES`], in pictures; a picture that was published is not changed;
+//! of a node and a tick one row is written, and no row of the overlay is written for two ticks.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -65,8 +67,9 @@ impl Lacking {
         });
     }
 
-    /// Puts a row of a node whose boot is `boot` to its picture; `None`: that lacks nothing of the node, or the row is of
-    /// another boot or in another picture. `number`: what people call a job of the nodes.
+    /// Puts a row of a node whose boot is `boot` to its picture; `None`: that lacks nothing of the
+    /// node, or the row is of another boot or in another picture. `number`: what people call a job
+    /// of the nodes.
     pub fn put(
         &mut self,
         late: &LateRow,
@@ -95,7 +98,8 @@ impl Lacking {
     }
 }
 
-/// Pictures on their way to the files, in their order: one that lacks something waits for it while [`PICTURES`] others come.
+/// Pictures on their way to the files, in their order: one that lacks something waits for it while
+/// [`PICTURES`] others come.
 #[derive(Debug, Default)]
 pub struct Held {
     waiting: VecDeque<Whole>,
@@ -252,7 +256,8 @@ mod tests {
             "as long as all rows"
         );
         assert_eq!(put(late(11, 11), 1), None, "a second time");
-        // Nothing newer came by the next picture: that lacks its own, and does not have the late one.
+        // Nothing newer came by the next picture: that lacks its own, and does not have the late
+        // one.
         let next = picture(&mut newest, 12, 11);
         assert!(next.nodes[0].repeated);
         lacking.remember(at(12), &next);

@@ -1,16 +1,19 @@
 //! What is measured of every node: names, units, kinds and where each value comes from.
 //!
-//! Two tables of one form (`netstack::counters!`): what nodes count ([`NodeMetric`], the same definitions that the kernel
-//! counts by), and what control itself knows of a node ([`ControlMetric`]). A new line in one of them is a new column in
-//! the store, on the page, in `/metrics` and in `hearth top`; nothing else needs to know.
+//! Two tables of one form (`netstack::counters!`): what nodes count ([`NodeMetric`], the same
+//! definitions that the kernel counts by), and what control itself knows of a node
+//! ([`ControlMetric`]). A new line in one of them is a new column in the store, on the page, in
+//! `/metrics` and in `hearth top`; nothing else needs to know.
 //!
-//! After them come the counters that programs set, by number: what they are called is a matter of the job.
+//! After them come the counters that programs set, by number: what they are called is a matter of
+//! the job.
 //!
-//! Key items: [`declared`], [`values`]. Values of nodes come through the overlay ([`row`]); what a heartbeat says too is taken
-//! from there while they do not ([`heartbeat`]); [`super::newest`] says which.
+//! Key items: [`declared`], [`values`]. Values of nodes come through the overlay ([`row`]); what a
+//! heartbeat says too is taken from there while they do not ([`heartbeat`]); [`super::newest`] says
+//! which.
 //!
-//! Invariants: names and meanings never change; a metric that means something else gets another name. A job has the
-//! number that people know, not that of its attempt.
+//! Invariants: names and meanings never change; a metric that means something else gets another
+//! name. A job has the number that people know, not that of its attempt.
 
 use hearth_monitor::Metric;
 use netstack::ids::JobId;
@@ -96,13 +99,14 @@ pub fn of_state() -> [Metric; 3] {
     defs.map(metric)
 }
 
-/// As the store has it; what is above is cut off, which takes a count of 292,000 years of microseconds.
+/// As the store has it; what is above is cut off, which takes a count of 292,000 years of
+/// microseconds.
 fn stored(value: u64) -> Option<i64> {
     Some(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// A node's values, as the store has them. `of_node`: those of [`NodeMetric`]; `of_program`: what its program has set, empty
-/// for nothing.
+/// A node's values, as the store has them. `of_node`: those of [`NodeMetric`]; `of_program`: what
+/// its program has set, empty for nothing.
 pub fn values(
     known: &Known,
     of_node: Vec<Option<i64>>,
@@ -118,7 +122,8 @@ pub fn values(
     joined(own, of_node, of_program)
 }
 
-/// Values of a node of which nothing new had come, with what came of it afterwards, of that instant.
+/// Values of a node of which nothing new had come, with what came of it afterwards, of that
+/// instant.
 pub fn with_late(
     values: &[Option<i64>],
     of_node: Vec<Option<i64>>,
@@ -138,7 +143,8 @@ fn joined(
     of_node.chain(set.take(MetricId::PROGRAM)).collect()
 }
 
-/// Of a node of which nothing new has come: what control itself knows of it at that instant, of [`values`].
+/// Of a node of which nothing new has come: what control itself knows of it at that instant, of
+/// [`values`].
 pub fn of_control(values: &[Option<i64>]) -> Vec<Option<i64>> {
     let own = values.iter().take(ControlMetric::COUNT);
     let mut own: Vec<Option<i64>> = own.copied().collect();
@@ -155,8 +161,8 @@ fn job(known_to_nodes: Option<JobId>) -> Option<i64> {
     stored(known_to_nodes.map_or(0, attempt::number))
 }
 
-/// What a row of the overlay, in the order of [`NodeMetric`] and then more, says of [`NodeMetric`]; `None` for one that is
-/// too short.
+/// What a row of the overlay, in the order of [`NodeMetric`] and then more, says of [`NodeMetric`];
+/// `None` for one that is too short.
 pub fn row(row: &[Option<i64>]) -> Option<Vec<Option<i64>>> {
     let mut values = row.get(..NodeMetric::COUNT)?.to_vec();
     let place = &mut values[NodeMetric::Job as usize];

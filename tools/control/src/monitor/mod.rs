@@ -14,11 +14,11 @@
 //! | [`acknowledged`] | events that somebody has seen |
 //! | [`viewers`] | places for those who watch the stream |
 //!
-//! Key type: [`Monitor`]. Neighbours: `api::monitor` (page, stream, queries), `hearth_monitor` (files).
-//! [`Monitor::publish`] is where ticks come in, whoever takes them.
+//! Key type: [`Monitor`]. Neighbours: `api::monitor` (page, stream, queries), `hearth_monitor`
+//! (files). [`Monitor::publish`] is where ticks come in, whoever takes them.
 //!
-//! Invariants: publishing never waits: a disk that does not keep up costs ticks in the files, counted, and a
-//! slow reader of the stream gets a new picture instead of what it missed.
+//! Invariants: publishing never waits: a disk that does not keep up costs ticks in the files,
+//! counted, and a slow reader of the stream gets a new picture instead of what it missed.
 
 pub mod acknowledged;
 pub mod counter_names;
@@ -190,7 +190,8 @@ impl Monitor {
         keeper.map_or_else(Vec::new, Keeper::take_events)
     }
 
-    /// Nothing is kept from now on; waits until what was published is in the files, at most for so long; whether it is.
+    /// Nothing is kept from now on; waits until what was published is in the files, at most for so
+    /// long; whether it is.
     pub fn finish(&self, limit: Duration) -> bool {
         let keeper = self.keeper.as_ref();
         keeper.is_none_or(|keeper| keeper.finish(limit))

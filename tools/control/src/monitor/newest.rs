@@ -1,11 +1,13 @@
-//! Which of a node's values are shown: those that came through the overlay, or those of its heartbeat.
+//! Which of a node's values are shown: those that came through the overlay, or those of its
+//! heartbeat.
 //!
-//! Key type: [`Newest`]. Neighbours: [`super::metrics`] makes both, [`super::sample`] asks. A row has more values than a
-//! heartbeat; a heartbeat comes when no row does. Either may be older than what was shown already: a row that was held on
-//! its way, the last heartbeat of a node that is silent for seconds.
+//! Key type: [`Newest`]. Neighbours: [`super::metrics`] makes both, [`super::sample`] asks. A row
+//! has more values than a heartbeat; a heartbeat comes when no row does. Either may be older than
+//! what was shown already: a row that was held on its way, the last heartbeat of a node that is
+//! silent for seconds.
 //!
-//! Invariant: in one boot of a node its clock does not go back, so no count does: a monitoring system would take that for
-//! a restart, and add the whole count once more.
+//! Invariant: in one boot of a node its clock does not go back, so no count does: a monitoring
+//! system would take that for a restart, and add the whole count once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +26,8 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// The values to be shown of `node`, whose boot is `boot`. `row`: what came through the overlay in this boot, while that
-    /// is fresh.
+    /// The values to be shown of `node`, whose boot is `boot`. `row`: what came through the overlay
+    /// in this boot, while that is fresh.
     pub fn of(&mut self, node: u32, boot: u64, row: Option<Values>, heartbeat: Values) -> Values {
         let uptime = |values: &Values| values.get(NodeMetric::Uptime as usize).copied().flatten();
         let shown = self.shown.remove(&node).filter(|(of, _)| *of == boot);
@@ -48,8 +50,8 @@ impl Newest {
         values
     }
 
-    /// Values of `node` that came after the picture they belong to; whether no picture has them. What is shown next is not
-    /// older.
+    /// Values of `node` that came after the picture they belong to; whether no picture has them.
+    /// What is shown next is not older.
     pub fn late(&mut self, node: u32, boot: u64, values: &Values) -> bool {
         let uptime = |values: &Values| values.get(NodeMetric::Uptime as usize).copied().flatten();
         let Some((_, shown)) = self.shown.get_mut(&node).filter(|(of, _)| *of == boot) else {

@@ -1,7 +1,8 @@
 //! What the whole cluster looks like in one instant.
 //!
-//! Key types: [`Picture`] (one a second), [`NodeNow`], [`Health`], [`JobNow`]. Neighbours: [`super::sample`]
-//! takes it from the control state, `api::monitor` shows it; tests make their own.
+//! Key types: [`Picture`] (one a second), [`NodeNow`], [`Health`], [`JobNow`]. Neighbours:
+//! [`super::sample`] takes it from the control state, `api::monitor` shows it; tests make their
+//! own.
 //!
 //! Invariant: a picture is never changed once it is published.
 
@@ -101,13 +102,15 @@ pub struct NodeNow {
     pub drained: Option<String>,
     /// Values as the store has them; empty without any.
     pub values: Vec<Option<i64>>,
-    /// The picture before had the same values: nothing was read since, and the files get only what control itself knows.
+    /// The picture before had the same values: nothing was read since, and the files get only what
+    /// control itself knows.
     pub repeated: bool,
     /// Counters that its program has set, by their numbers; empty without any.
     pub counters: Vec<Option<i64>>,
 }
 
-/// Values beside those that every node has: of a collector that some nodes run, or sums over all nodes.
+/// Values beside those that every node has: of a collector that some nodes run, or sums over all
+/// nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Further {
     /// Its name in OpenMetrics text.
@@ -235,7 +238,8 @@ pub struct KeptTick {
     pub tick: StreamTick,
 }
 
-/// Values of a node that came after the picture that they belong to, which has none that were read anew.
+/// Values of a node that came after the picture that they belong to, which has none that were read
+/// anew.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LateValues {
     /// The `at_ms` of that picture.
@@ -263,7 +267,8 @@ pub struct Picture {
     pub sent: u64,
     /// Of these, repetitions.
     pub repeated: u64,
-    /// Milliseconds since 1970 at which the oldest of the nodes' values were read, of those that came through the overlay.
+    /// Milliseconds since 1970 at which the oldest of the nodes' values were read, of those that
+    /// came through the overlay.
     pub read_ms: Option<u64>,
     /// What only `/metrics` has.
     pub further: Vec<Further>,

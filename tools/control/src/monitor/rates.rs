@@ -1,7 +1,8 @@
 //! Values as they are shown: in base units, counters as rates a second.
 //!
-//! Invariant: a rate is over the time between two of a metric's values that the node itself counted, so that what
-//! comes late is no jump, and a metric that is missing in some pictures goes on where it was.
+//! Invariant: a rate is over the time between two of a metric's values that the node itself
+//! counted, so that what comes late is no jump, and a metric that is missing in some pictures goes
+//! on where it was.
 
 use std::collections::BTreeMap;
 

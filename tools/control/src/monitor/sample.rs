@@ -1,7 +1,7 @@
 //! Takes a picture of the control state every second.
 //!
-//! Key types: [`Sampler`], [`run`]. Neighbours: [`super::metrics`] says which values, [`super::Monitor`] gets
-//! the picture.
+//! Key types: [`Sampler`], [`run`]. Neighbours: [`super::metrics`] says which values,
+//! [`super::Monitor`] gets the picture.
 //!
 //! Invariant: the lock is held to copy what is shown, once a second, however many look.
 
@@ -35,8 +35,8 @@ use crate::overlay::{NodeRow, catalogue};
 
 /// Time between two pictures, in microseconds.
 const PERIOD_US: u64 = 1_000_000;
-/// A picture is taken so long after the begin of a tick of the overlay, which begin with the seconds of control's clock: a
-/// tick is handed over after at most the hold of each level.
+/// A picture is taken so long after the begin of a tick of the overlay, which begin with the
+/// seconds of control's clock: a tick is handed over after at most the hold of each level.
 const AFTER_TICK_US: u64 = 160_000;
 /// A clock that differs by more was set.
 const CLOCK_SET_US: u64 = 500_000;
@@ -48,13 +48,14 @@ const NEW_MAX: u64 = 200;
 /// What must be known from one picture to the next.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// By node: boot, time up and time idle of the last two different heartbeats' first, and the busy share
-    /// that came of them.
+    /// By node: boot, time up and time idle of the last two different heartbeats' first, and the
+    /// busy share that came of them.
     before: BTreeMap<u32, Before>,
     newest: Newest,
     counted: LastCounted,
     lacking: Lacking,
-    /// By node: what the program of a job had counted at its end, where the next row of the node came before the next picture.
+    /// By node: what the program of a job had counted at its end, where the next row of the node
+    /// came before the next picture.
     last_words: BTreeMap<u32, (JobId, Vec<Option<i64>>)>,
     /// As the nodes know them.
     ended: VecDeque<(JobId, JobNow)>,
@@ -171,7 +172,8 @@ impl Sampler {
         sampler
     }
 
-    /// What came late, put to the pictures that lack it. Before the next picture, so that it is not new there.
+    /// What came late, put to the pictures that lack it. Before the next picture, so that it is not
+    /// new there.
     fn put_late(&mut self, core: &Core, late: Vec<LateRow>) -> Vec<LateValues> {
         let in_service = |late: &LateRow| {
             let status = core.endpoint.node(late.node)?;
@@ -191,7 +193,8 @@ impl Sampler {
         late.into_iter().filter_map(put).collect()
     }
 
-    /// Ticks with the time at which they began: the same for all parts of a tick, and for each clock that control is set to.
+    /// Ticks with the time at which they began: the same for all parts of a tick, and for each
+    /// clock that control is set to.
     fn dated(&mut self, ticks: Vec<StreamTick>, now: Instant) -> Vec<KeptTick> {
         let zero_us = clock::unix_us().saturating_sub(now.as_micros());
         if zero_us.abs_diff(self.zero_us) > CLOCK_SET_US {
@@ -219,7 +222,8 @@ impl Sampler {
         self.ended.push_back((last, job));
     }
 
-    /// The last word of a job comes after its end; then some of its nodes may have another job already, and are not counted again.
+    /// The last word of a job comes after its end; then some of its nodes may have another job
+    /// already, and are not counted again.
     fn count_ended(&mut self) {
         let ranks = |counted: &[Counted]| counted.iter().map(|one| one.ranks).sum::<usize>();
         for (last, job) in &mut self.ended {
@@ -259,8 +263,8 @@ impl Sampler {
 
     fn jobs(&mut self, core: &Core) -> (Vec<JobNow>, usize) {
         let newest = core.runner.jobs().map(|info| info.id).max().unwrap_or(0);
-        // Jobs that were active, and jobs that came and went since the last picture. Numbers ascend,
-        // so the first unknown one ends it.
+        // Jobs that were active, and jobs that came and went since the last picture. Numbers
+        // ascend, so the first unknown one ends it.
         let mut gone: Vec<u64> = std::mem::take(&mut self.active);
         for id in self.last_job + 1..=self.last_job + NEW_MAX {
             if id > newest && core.runner.get(id).is_err() {
@@ -373,7 +377,8 @@ impl Sampler {
         if let Some((of, counters)) = counters {
             self.counted.take(node, of, counters);
         }
-        // A row can be of the job before, or of an earlier attempt of this one. The last word of a job comes after its end.
+        // A row can be of the job before, or of an earlier attempt of this one. The last word of a
+        // job comes after its end.
         let shows = |of: JobId| job.is_none() || core.runner.present(of) == job;
         let counters = counters.filter(|(of, _)| shows(*of));
         let mut of_node = || {

@@ -2,8 +2,8 @@
 //!
 //! Key types: [`Viewers`], [`Place`]. Neighbour: `api::monitor::stream`.
 //!
-//! Invariant: no address has more than [`STREAMS_OF_ONE_MAX`] of the [`STREAMS_MAX`] places. The unix socket, whose
-//! directory's rights are its access control, counts as no address.
+//! Invariant: no address has more than [`STREAMS_OF_ONE_MAX`] of the [`STREAMS_MAX`] places. The
+//! unix socket, whose directory's rights are its access control, counts as no address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

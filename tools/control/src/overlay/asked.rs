@@ -1,6 +1,7 @@
 //! Streams that somebody asked for, and what came of them last.
 //!
-//! Key type: [`Asked`]. Neighbours: [`super::Overlay`] opens them and gives them their ticks, [`super::view`] shows them.
+//! Key type: [`Asked`]. Neighbours: [`super::Overlay`] opens them and gives them their ticks,
+//! [`super::view`] shows them.
 //!
 //! Invariant: what comes late is put to its own tick, and changes no later one.
 
@@ -31,7 +32,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Numbers are given out anew some day: by the time of its opening the name is of one stream only.
+    /// Numbers are given out anew some day: by the time of its opening the name is of one stream
+    /// only.
     pub(super) fn new(id: StreamId, spec: StreamSpec) -> Self {
         let name = format!("stream-{}-{}", id.0, crate::clock::unix_us() / 1_000_000);
         Asked::named(name.into(), spec)
@@ -49,7 +51,8 @@ impl Asked {
         }
     }
 
-    /// Takes values of a tick, or what came late of one. Gives what is known of that tick for the files, if it is stored.
+    /// Takes values of a tick, or what came late of one. Gives what is known of that tick for the
+    /// files, if it is stored.
     ///
     /// # Errors
     /// The part is of a tick too old to be put right.
@@ -81,8 +84,8 @@ impl Asked {
         self.recent.newest()
     }
 
-    /// What it came to, once it has ended: its nodes end in different ticks, and the last of these can be of a few. So the newest
-    /// of those that cover most counts.
+    /// What it came to, once it has ended: its nodes end in different ticks, and the last of these
+    /// can be of a few. So the newest of those that cover most counts.
     pub fn result(&self) -> Option<&TickSoFar> {
         (self.ticks() > 0).then_some(&self.fullest)
     }

@@ -1,12 +1,12 @@
 //! System calls of all nodes together, by name: counters that do not go back.
 //!
-//! Key type: [`Calls`]. Neighbours: [`super::Overlay`] opens the stream of every node's counts and gives it the rows,
-//! `monitor::sample` takes the sums for `/metrics`.
+//! Key type: [`Calls`]. Neighbours: [`super::Overlay`] opens the stream of every node's counts and
+//! gives it the rows, `monitor::sample` takes the sums for `/metrics`.
 //!
-//! A sum that the tree makes is of the nodes that have sent it: of fewer while a job is quiet or after a loss, and of less
-//! after a node has booted again. So here every node's own counts are kept, as it told them last, and what they grow by is
-//! added: what a silent node counts meanwhile is added when it speaks again, and what one had counted that is gone or has
-//! booted again stays.
+//! A sum that the tree makes is of the nodes that have sent it: of fewer while a job is quiet or
+//! after a loss, and of less after a node has booted again. So here every node's own counts are
+//! kept, as it told them last, and what they grow by is added: what a silent node counts meanwhile
+//! is added when it speaks again, and what one had counted that is gone or has booted again stays.
 //!
 //! Invariant: no sum goes back, and no count of a node that lives is left out or added twice.
 
@@ -17,7 +17,8 @@ use netstack::overlay::{MetricId, Row};
 
 /// Nodes whose counts are kept: as many as a front end knows.
 const NODES_MAX: usize = 1 << 17;
-/// Ticks from the first row on after which sums are shown though not every node has told its counts.
+/// Ticks from the first row on after which sums are shown though not every node has told its
+/// counts.
 const PATIENCE_TICKS: u64 = 3;
 
 /// What a node told last.
@@ -58,7 +59,8 @@ impl Calls {
         }
     }
 
-    /// A node has said hello in a tick of the stream. What is still on its way of an earlier boot counts no more.
+    /// A node has said hello in a tick of the stream. What is still on its way of an earlier boot
+    /// counts no more.
     pub fn hello(&mut self, node: NodeId, boot: BootEpoch, tick: u64) {
         let known = self.nodes.get(&node);
         let room = known.is_some() || self.nodes.len() < NODES_MAX;
@@ -69,7 +71,8 @@ impl Calls {
                 before: known.map(|known| known.boot),
                 tick,
                 heard: false,
-                // After a restart of control a node that was cut off comes with all that it counted before.
+                // After a restart of control a node that was cut off comes with all that it counted
+                // before.
                 is_late: self.shown && known.is_none(),
                 counts: vec![0; self.metrics.len()],
             };
@@ -120,7 +123,8 @@ impl Calls {
         }
     }
 
-    /// The sums, once all nodes are in them: a counter that began with a part of them would look as if it had been reset.
+    /// The sums, once all nodes are in them: a counter that began with a part of them would look as
+    /// if it had been reset.
     pub fn sums(&self) -> impl Iterator<Item = (MetricId, i128)> + '_ {
         let sums = self.metrics.iter().copied().zip(self.sums.iter().copied());
         sums.filter(|_| self.shown)

@@ -1,10 +1,13 @@
-//! The metrics that streams can have: their numbers, names and base units, and what to say of a name that is not among them.
+//! The metrics that streams can have: their numbers, names and base units, and what to say of a
+//! name that is not among them.
 //!
-//! Key items: [`Described`] with [`Described::in_base_units`], the one way from what nodes send to what people see;
-//! [`raw_bounds`], the way back; [`wanted`]; [`all`]. Neighbours: the tables of `netstack::overlay`, where the numbers are;
-//! [`super::view`] and [`super::kept`], which show values.
+//! Key items: [`Described`] with [`Described::in_base_units`], the one way from what nodes send to
+//! what people see; [`raw_bounds`], the way back; [`wanted`]; [`all`]. Neighbours: the tables of
+//! `netstack::overlay`, where the numbers are; [`super::view`] and [`super::kept`], which show
+//! values.
 //!
-//! Invariant: nobody outside sees or gives a raw value: numbers are in the unit that the metric's name says.
+//! Invariant: nobody outside sees or gives a raw value: numbers are in the unit that the metric's
+//! name says.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -18,8 +21,9 @@ use crate::near;
 
 /// Raw values are below this, up and down: a number of base units that is larger was not meant.
 const RAW_MOST: f64 = 9.0e18;
-/// How far from a raw value a number may be, in raw units, at least: 0.1 s is no sum of powers of two. Of large numbers, as far
-/// as their digits go: a f64 has fewer parts of a second the more seconds it has.
+/// How far from a raw value a number may be, in raw units, at least: 0.1 s is no sum of powers of
+/// two. Of large numbers, as far as their digits go: a f64 has fewer parts of a second the more
+/// seconds it has.
 const RAW_SLACK: f64 = 1e-3;
 
 /// A metric as people and other systems see it.
@@ -76,7 +80,8 @@ static BY_NUMBER: LazyLock<HashMap<u16, Described>> = LazyLock::new(|| {
     (0..=u16::MAX).filter_map(described).collect()
 });
 
-/// What is known of a metric by its number. Made once: answers ask for it with each value of each node, under the lock.
+/// What is known of a metric by its number. Made once: answers ask for it with each value of each
+/// node, under the lock.
 pub fn described(metric: MetricId) -> Option<&'static Described> {
     BY_NUMBER.get(&metric.0)
 }
@@ -233,15 +238,16 @@ pub fn raw_bounds(bounds: &[f64], metrics: &[MetricId]) -> Result<Vec<i64>, Stri
         .map_err(|error| format!("bounds: {error}"))
 }
 
-/// Families of metrics of which one line says the names: what all begin with, what is between, and what they end with.
+/// Families of metrics of which one line says the names: what all begin with, what is between, and
+/// what they end with.
 const FAMILIES: [(&str, &str); 3] = [
     ("hearth_call_", "_total"),
     ("hearth_profile_bucket_", "_total"),
     ("hearth_program_counter_", ""),
 ];
 
-/// Those of `metrics` that stand for themselves; and in one line for each family those of single system calls, of parts of a
-/// program's text, and counters of programs.
+/// Those of `metrics` that stand for themselves; and in one line for each family those of single
+/// system calls, of parts of a program's text, and counters of programs.
 pub fn folded(metrics: &[MetricRow]) -> (Vec<&MetricRow>, Vec<String>) {
     let mut of_families: [Vec<&str>; FAMILIES.len()] = Default::default();
     let mut alone = Vec::new();

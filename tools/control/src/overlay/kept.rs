@@ -1,7 +1,7 @@
 //! Values of streams on their way to the files: of each tick what its stream reduced it to.
 //!
-//! Key types: [`StreamTick`], [`Waiting`]. Neighbours: [`super::Overlay`] puts them here, `monitor::sample` takes them with
-//! its picture, `monitor::keeping` writes them.
+//! Key types: [`StreamTick`], [`Waiting`]. Neighbours: [`super::Overlay`] puts them here,
+//! `monitor::sample` takes them with its picture, `monitor::keeping` writes them.
 //!
 //! Invariant: bounded by [`WAITING_MAX`]; what finds no room is counted, and nobody waits.
 
@@ -34,7 +34,8 @@ pub struct StreamTick {
     pub values: Vec<Option<i64>>,
 }
 
-/// What is stored of a stream: columns for its metrics. None: its values are of nodes, or of no fixed number, and not stored.
+/// What is stored of a stream: columns for its metrics. None: its values are of nodes, or of no
+/// fixed number, and not stored.
 pub fn columns(spec: &StreamSpec) -> Option<Arc<[Metric]>> {
     let mut columns = Vec::new();
     for metric in &spec.metrics {
@@ -69,8 +70,8 @@ pub fn columns(spec: &StreamSpec) -> Option<Arc<[Metric]>> {
     Some(columns.into())
 }
 
-/// The values of a tick, in the order of [`columns`]. What a number of 64 bits does not hold is stored as the nearest that it
-/// does.
+/// The values of a tick, in the order of [`columns`]. What a number of 64 bits does not hold is
+/// stored as the nearest that it does.
 pub fn values(spec: &StreamSpec, accs: &[Acc]) -> Vec<Option<i64>> {
     let whole = |sum: i128| sum.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
     let mut values = Vec::new();

@@ -1,13 +1,14 @@
 //! Rows of nodes that come after the picture of their tick was taken.
 //!
-//! Key types: [`LateRows`], [`LateRow`]. Neighbours: [`super::Overlay`] gives it each row that comes, `monitor::late` puts those
-//! that a picture lacks to that picture, for the files.
+//! Key types: [`LateRows`], [`LateRow`]. Neighbours: [`super::Overlay`] gives it each row that
+//! comes, `monitor::late` puts those that a picture lacks to that picture, for the files.
 //!
-//! A row belongs to the first picture that was taken after its tick began. Only the newest row of a node is known to
-//! [`super::Overlay`]: one that is late and that the next follows before the next picture would be in no picture.
+//! A row belongs to the first picture that was taken after its tick began. Only the newest row of a
+//! node is known to [`super::Overlay`]: one that is late and that the next follows before the next
+//! picture would be in no picture.
 //!
-//! Invariant: bounded: of each node one row for each of the last [`PICTURES`] pictures, the newest. What is older than these is
-//! left out.
+//! Invariant: bounded: of each node one row for each of the last [`PICTURES`] pictures, the newest.
+//! What is older than these is left out.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,7 +35,8 @@ pub struct LateRow {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct LateRows {
-    /// When the last pictures were taken, and the one before them: theirs are the ticks that began after it.
+    /// When the last pictures were taken, and the one before them: theirs are the ticks that began
+    /// after it.
     pictures: VecDeque<Instant>,
     rows: BTreeMap<(Instant, NodeId), NodeRow>,
 }

@@ -1,6 +1,7 @@
 //! What tree a configuration wants, and lists of nodes as the overlay has them.
 //!
-//! Key function: [`of`]. Neighbours: section `[overlay]` of `config`, `netstack::overlay::placement`.
+//! Key function: [`of`]. Neighbours: section `[overlay]` of `config`,
+//! `netstack::overlay::placement`.
 //!
 //! Invariant: what cannot be meant is refused here, at the start, with the key that has it.
 

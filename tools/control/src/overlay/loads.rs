@@ -1,8 +1,8 @@
-//! What nodes are judged by when the comprehensive placement makes a tree: their heartbeats, not what they said when they
-//! joined.
+//! What nodes are judged by when the comprehensive placement makes a tree: their heartbeats, not
+//! what they said when they joined.
 //!
-//! Key type: [`Loads`]. Neighbours: [`super::Overlay`] looks once a second and judges by it, `netstack::overlay::placement`
-//! has the method.
+//! Key type: [`Loads`]. Neighbours: [`super::Overlay`] looks once a second and judges by it,
+//! `netstack::overlay::placement` has the method.
 //!
 //! Invariant: of a node that is not heard nothing stays.
 
@@ -64,7 +64,8 @@ impl Loads {
         self.nodes = seen;
     }
 
-    /// What a node is judged by: the one core that it uses, its free memory in GiB, the rate of its link in Gbit/s, its load.
+    /// What a node is judged by: the one core that it uses, its free memory in GiB, the rate of its
+    /// link in Gbit/s, its load.
     pub fn factors(&self, node: NodeId, link: Fixed) -> Option<Factors> {
         let seen = self.nodes.get(&node)?;
         Some([Fixed::ONE, share(seen.memory_free, GIB), link, seen.load])

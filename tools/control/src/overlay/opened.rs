@@ -1,10 +1,11 @@
-//! Streams that somebody opened: until they are closed or end with their jobs they are rows of the store, and go on when control
-//! is started again.
+//! Streams that somebody opened: until they are closed or end with their jobs they are rows of the
+//! store, and go on when control is started again.
 //!
-//! Key functions: [`Overlay::open`], [`Overlay::reopen`]; [`row`], [`read`]. Neighbours: [`super::asked`] has their values, `ledger`
-//! writes and reads the rows.
+//! Key functions: [`Overlay::open`], [`Overlay::reopen`]; [`row`], [`read`]. Neighbours:
+//! [`super::asked`] has their values, `ledger` writes and reads the rows.
 //!
-//! Invariant: what a row says is checked like what somebody asks for: it is opened as any other stream.
+//! Invariant: what a row says is checked like what somebody asks for: it is opened as any other
+//! stream.
 
 use std::collections::BTreeSet;
 
@@ -38,15 +39,16 @@ impl Overlay {
         self.asked.insert(id, asked);
     }
 
-    /// Opens the streams again that were open when control ended, under their numbers and names; not those of jobs that are over.
-    /// `is_open`: whether a job is in this attempt still.
+    /// Opens the streams again that were open when control ended, under their numbers and names;
+    /// not those of jobs that are over. `is_open`: whether a job is in this attempt still.
     pub fn reopen(
         &mut self,
         now: Instant,
         mut rows: Vec<StreamRow>,
         is_open: impl Fn(JobId) -> bool,
     ) {
-        // Those whose numbers are control's own by now get new ones, behind all others. All rows are written anew.
+        // Those whose numbers are control's own by now get new ones, behind all others. All rows
+        // are written anew.
         rows.sort_by_key(|row| self.front.streams().contains_key(&StreamId(row.number)));
         for row in &rows {
             self.changes.end_stream(row.number);
@@ -115,7 +117,8 @@ impl Overlay {
         known
     }
 
-    /// A job is over on its nodes, and its streams with it, as soon as the last values can have come.
+    /// A job is over on its nodes, and its streams with it, as soon as the last values can have
+    /// come.
     pub fn job_over(&mut self, now: Instant, job: JobId) {
         let of_job = |asked: &Asked| asked.spec.scope == Scope::Job(job);
         if self.asked.values().any(of_job) {
@@ -208,7 +211,8 @@ pub(super) fn row(id: StreamId, name: &str, spec: &StreamSpec) -> StreamRow {
     }
 }
 
-/// Nobody can have asked for a stream that has metrics which there are not, one twice, or nodes beyond all numbers.
+/// Nobody can have asked for a stream that has metrics which there are not, one twice, or nodes
+/// beyond all numbers.
 fn makes_sense(spec: &StreamSpec) -> bool {
     let metrics: BTreeSet<u16> = spec.metrics.iter().map(|metric| metric.0).collect();
     let known = |metric: &MetricId| super::catalogue::described(*metric).is_some();

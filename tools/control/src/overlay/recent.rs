@@ -1,21 +1,25 @@
 //! The last ticks of a stream, each as far as it has come.
 //!
-//! Key type: [`Recent`]. Neighbours: [`super::asked`] and the sums over all nodes give it what the front end hands over.
+//! Key type: [`Recent`]. Neighbours: [`super::asked`] and the sums over all nodes give it what the
+//! front end hands over.
 //!
-//! Parts of a tick come late, behind those of later ones: of a node whose program computes, of a process that waited for a
-//! child that is gone, of a stream that passes on what comes as it comes. They are put to their tick, for [`BEHIND`] and eight
-//! ticks at least.
+//! Parts of a tick come late, behind those of later ones: of a node whose program computes, of a
+//! process that waited for a child that is gone, of a stream that passes on what comes as it comes.
+//! They are put to their tick, for [`BEHIND`] and eight ticks at least.
 //!
-//! Invariant: bounded, in ticks; what is older than all of these is refused, and counted by who asks.
+//! Invariant: bounded, in ticks; what is older than all of these is refused, and counted by who
+//! asks.
 
 use std::collections::VecDeque;
 
 use netstack::overlay::{Acc, TickBody, TickValue};
 use netstack::time::Micros;
 
-/// How late a part may be: a node whose program computes looks at the network once a second, as do the processes that it hosts.
+/// How late a part may be: a node whose program computes looks at the network once a second, as do
+/// the processes that it hosts.
 const BEHIND: Micros = Micros::from_secs(3);
-/// Ticks that are kept of a stream: what waits for all is four behind at most, and as much above it.
+/// Ticks that are kept of a stream: what waits for all is four behind at most, and as much above
+/// it.
 const TICKS: std::ops::RangeInclusive<u64> = 8..=300;
 
 /// A tick as far as it has come.
@@ -69,7 +73,8 @@ impl Recent {
         }
     }
 
-    /// Takes a part of a tick, and gives what is known of that tick; None: it is older than what is kept.
+    /// Takes a part of a tick, and gives what is known of that tick; None: it is older than what is
+    /// kept.
     pub fn take(&mut self, value: &TickValue) -> Option<&TickSoFar> {
         let place = self.ticks.partition_point(|of| of.tick < value.tick);
         let known = self.ticks.get(place);

@@ -1,4 +1,5 @@
-//! The front end with its configuration; what it does with nodes is tested with machines (`tests/src/e2e/overlay.rs`).
+//! The front end with its configuration; what it does with nodes is tested with machines
+//! (`tests/src/e2e/overlay.rs`).
 
 use hearth_store::StreamRow;
 use netstack::overlay::placement::fuzzy;
@@ -84,7 +85,8 @@ fn what_comes_late_of_a_tick_is_put_to_it_and_changes_no_later_one() {
     let mut overlay = overlay(config()).unwrap();
     let spec = StreamSpec::new(vec![MetricId(1)], Filter::Sum, Micros::from_secs(1));
     let stream = overlay.open(Instant::ZERO, spec).unwrap();
-    // As from a process that waited for all of a job before it knew who that is: three ticks behind later ones.
+    // As from a process that waited for all of a job before it knew who that is: three ticks behind
+    // later ones.
     for (number, covers, value) in [
         (99, 15, 1_500),
         (103, 16, 1_900),
@@ -121,7 +123,8 @@ fn what_comes_late_of_a_tick_is_put_to_it_and_changes_no_later_one() {
     assert_eq!(overlay.take_kept().1, 1);
 }
 
-/// The sum that the tree makes goes back with the nodes that are in it; what is counted for `/metrics` does not.
+/// The sum that the tree makes goes back with the nodes that are in it; what is counted for
+/// `/metrics` does not.
 #[test]
 fn calls_are_counted_on_while_nodes_are_quiet_lost_or_booted_again() {
     let mut overlay = overlay(config()).unwrap();

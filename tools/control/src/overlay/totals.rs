@@ -2,8 +2,8 @@
 //!
 //! Neighbour: [`super::Overlay`] takes the parts from the front end and shows what is here.
 //!
-//! Invariant: the sum of a part of the nodes is shown only when the next tick has begun: counters do not go back because
-//! some nodes report later than others.
+//! Invariant: the sum of a part of the nodes is shown only when the next tick has begun: counters
+//! do not go back because some nodes report later than others.
 
 use netstack::overlay::MetricId;
 
@@ -50,7 +50,8 @@ impl Gathering {
         &self.shown
     }
 
-    /// Takes a part of a tick. Those of a tick that was shown already, or that another has followed, change nothing.
+    /// Takes a part of a tick. Those of a tick that was shown already, or that another has
+    /// followed, change nothing.
     pub fn take(&mut self, part: Totals) {
         let newest = self.coming.as_ref().map_or(0, |coming| coming.tick);
         if part.tick <= self.shown.tick || part.tick < newest {

@@ -2,7 +2,8 @@
 //!
 //! Key type: [`View`]. Neighbour: [`super::catalogue`], which names metrics and knows their units.
 //!
-//! Invariants: a copy; nothing here refers to the control state. Values and bounds are in base units.
+//! Invariants: a copy; nothing here refers to the control state. Values and bounds are in base
+//! units.
 
 use netstack::overlay::{
     Acc, Filter, MetricId, OverlayMetric, Process, Reduced, Scope, StreamId, StreamSpec, Sync,
@@ -120,10 +121,12 @@ pub struct StreamView {
     pub hold_ms: f64,
     /// Names of its metrics.
     pub metrics: Vec<String>,
-    /// Bounds of a histogram, in the unit of its metrics: bucket *i* has values up to bound *i* and above the one before.
+    /// Bounds of a histogram, in the unit of its metrics: bucket *i* has values up to bound *i* and
+    /// above the one before.
     #[serde(default)]
     pub bounds: Vec<f64>,
-    /// The last tick, or, of a stream that has ended, the last of those that cover most; only of streams that somebody asked for.
+    /// The last tick, or, of a stream that has ended, the last of those that cover most; only of
+    /// streams that somebody asked for.
     pub tick: u64,
     /// Back ends in it.
     pub covers: u32,
@@ -196,7 +199,8 @@ pub struct BooksView {
     pub missing: u64,
     /// Arrived though nobody said that they were sent.
     pub unheard: u64,
-    /// Nothing is missing, and nothing arrived that nobody sent: so it is when a tree is down of which no process died.
+    /// Nothing is missing, and nothing arrived that nobody sent: so it is when a tree is down of
+    /// which no process died.
     pub settled: bool,
 }
 
@@ -227,7 +231,8 @@ pub struct Delay {
     pub attached: u32,
     /// From its begin until control had it, in microseconds.
     pub handed_us: u64,
-    /// Of this, what it took in control beyond the slowest process below, or beyond the wait for one that was late.
+    /// Of this, what it took in control beyond the slowest process below, or beyond the wait for
+    /// one that was late.
     #[serde(default)]
     pub level_us: u64,
 }

@@ -408,7 +408,8 @@ fn questions_about_what_there_is_not_are_refused() {
     assert_eq!(acknowledge(serde_json::json!([0])).0, 404);
     let (status, seen) = acknowledge(serde_json::json!([1]));
     assert_eq!((status, &seen), (200, &serde_json::json!([1])));
-    // The store was begun anew, n1 did not come again: there is none, and what was kept of it can be asked for.
+    // The store was begun anew, n1 did not come again: there is none, and what was kept of it can
+    // be asked for.
     lab.nodes.truncate(1);
     lab.stop_control(false);
     for name in ["hearth.db", "hearth.db-wal", "hearth.db-shm"] {

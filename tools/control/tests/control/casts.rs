@@ -151,7 +151,8 @@ fn a_file_is_cast_once_and_found_by_jobs_until_it_is_dropped() {
     assert!(lab.has_event("cast-started", "data.txt") && lab.has_event("cast-ended", "data.txt"));
 }
 
-/// What was dropped while a node was silent stays there when it comes back, if it was cast again meanwhile.
+/// What was dropped while a node was silent stays there when it comes back, if it was cast again
+/// meanwhile.
 #[test]
 fn a_drop_that_is_owed_gives_way_to_a_new_cast() {
     let lab = Lab::with_nodes(2);
@@ -720,7 +721,8 @@ fn a_program_is_broadcast_to_cold_nodes_and_served_by_warm_ones() {
         (&json!("broadcast"), &json!(3), &json!(3)),
         "{load}"
     );
-    // Mostly it is sent once; how much the nodes give each other depends on how long each of them stands still.
+    // Mostly it is sent once; how much the nodes give each other depends on how long each of them
+    // stands still.
     let [sent, given] = ["bytes_sent", "bytes_from_nodes"].map(|of| load[of].as_u64().unwrap());
     assert!(sent < 3 * bytes && given > 0, "{load}");
     // Warm nodes need nothing.

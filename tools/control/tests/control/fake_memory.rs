@@ -1,7 +1,7 @@
 //! What a fake node keeps of casts: blocks on their way, and objects that are complete.
 //!
-//! The hashes are those of the node's own BLAKE3 (`kernel_core::pagehash` has no more than pages, so the
-//! crate's stands in for it).
+//! The hashes are those of the node's own BLAKE3 (`kernel_core::pagehash` has no more than pages,
+//! so the crate's stands in for it).
 
 use std::collections::BTreeMap;
 

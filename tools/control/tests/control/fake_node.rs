@@ -4,11 +4,11 @@
 //! It keeps the files of programs that ended, as far as the launch says so, and runs them again
 //! without reading them: what a real node does with pages, in one piece.
 //!
-//! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`,
-//! `cat` (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
-//! cancelled), `pause` (until the test says so), `refuse TEXT` (at launch), `evict` (let go of all other programs, as for want of
-//! memory), `damage` (report a page that failed its check), `with NAME` (the first line of that file
-//! under `/with`); `rank R COMMAND` is for one rank only.
+//! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`, `cat`
+//! (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
+//! cancelled), `pause` (until the test says so), `refuse TEXT` (at launch), `evict` (let go of all
+//! other programs, as for want of memory), `damage` (report a page that failed its check), `with
+//! NAME` (the first line of that file under `/with`); `rank R COMMAND` is for one rank only.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};

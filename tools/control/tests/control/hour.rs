@@ -22,7 +22,8 @@ const FIRST_S: u64 = 900;
 /// The page is opened so often.
 const TURNS: usize = 5;
 
-/// Seconds that are stored: those of an hour for figures, those that the page begins with for a test.
+/// Seconds that are stored: those of an hour for figures, those that the page begins with for a
+/// test.
 fn seconds() -> u64 {
     match std::env::var("HEARTH_FIGURES").is_ok() {
         true => HOUR_S,
@@ -100,7 +101,8 @@ fn an_hour_of_a_thousand_nodes_opens_on_the_page() {
         opened.push(number(&mut browser, "chartAtMs"));
         let charts = number(&mut browser, "charts");
         browser.choose("#range", "3600");
-        // A chart of the ticks that come meanwhile is not the hour's: it has a point for each second.
+        // A chart of the ticks that come meanwhile is not the hour's: it has a point for each
+        // second.
         browser.until(&format!(
             "Number(document.body.dataset.charts) > {charts} && {points} <= {}",
             seconds / 60 + 2

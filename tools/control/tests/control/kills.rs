@@ -1,5 +1,5 @@
-//! Control is killed two hundred times, at any moment, while jobs run: nothing that anybody was told
-//! is forgotten, nothing is half written, and no boot is believed but the one that joined.
+//! Control is killed two hundred times, at any moment, while jobs run: nothing that anybody was
+//! told is forgotten, nothing is half written, and no boot is believed but the one that joined.
 //!
 //! Several labs at once, each with its control node, nodes and clients. The moments are while
 //! control starts, at random, and above all right after a client has seen the end of a job or a

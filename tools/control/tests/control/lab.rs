@@ -35,8 +35,8 @@ pub struct Lab {
     pub nodes: Vec<FakeNode>,
 }
 
-/// A port that the system gives to nobody else while a control node that was killed is not started again: one below those that it
-/// gives to who asks for any.
+/// A port that the system gives to nobody else while a control node that was killed is not started
+/// again: one below those that it gives to who asks for any.
 fn lasting_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(131);
@@ -72,12 +72,14 @@ impl Lab {
         Lab::configured("")
     }
 
-    /// A control node alone, with a configuration file. It takes every machine, unless that says otherwise.
+    /// A control node alone, with a configuration file. It takes every machine, unless that says
+    /// otherwise.
     pub fn configured(config: &str) -> Self {
         Lab::started_by("exec", config)
     }
 
-    /// A control node alone, which a shell becomes by `before`, such as `umask 0; exec`, with a configuration file.
+    /// A control node alone, which a shell becomes by `before`, such as `umask 0; exec`, with a
+    /// configuration file.
     pub fn started_by(before: &str, config: &str) -> Self {
         let dir = folder();
         let state = dir.path().to_path_buf();
@@ -347,7 +349,8 @@ impl Lab {
         let body = body.to_string();
         let head = "Host: localhost\r\nContent-Type: application/json\r\nConnection: close";
         let length = body.len();
-        // At once: an answer that needs no body may come, and the connection end, before the last piece is written.
+        // At once: an answer that needs no body may come, and the connection end, before the last
+        // piece is written.
         let request =
             format!("POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
         stream.write_all(request.as_bytes()).unwrap();

@@ -1,4 +1,5 @@
-//! Jobs that outlive nodes and the control node: in every state, with the words of the command line.
+//! Jobs that outlive nodes and the control node: in every state, with the words of the command
+//! line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

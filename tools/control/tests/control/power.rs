@@ -2,8 +2,8 @@
 
 use crate::lab::{Lab, parts};
 
-/// A control node with two nodes, whose site writes down what it is asked for: n1 is always off, and
-/// n0 cannot be switched off.
+/// A control node with two nodes, whose site writes down what it is asked for: n1 is always off,
+/// and n0 cannot be switched off.
 fn lab(more: &str) -> (Lab, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("power");

@@ -1,5 +1,5 @@
-//! Jobs that nobody waits for: submitting, looking, holding, cancelling, draining, with the words that the
-//! command line has for it.
+//! Jobs that nobody waits for: submitting, looking, holding, cancelling, draining, with the words
+//! that the command line has for it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -398,7 +398,8 @@ fn submit_many(lab: &Lab, program: &str, count: usize) {
     }
 }
 
-/// What `cargo xtask bench queue` runs: figures of a control node with a full queue, one JSON object a line.
+/// What `cargo xtask bench queue` runs: figures of a control node with a full queue, one JSON
+/// object a line.
 #[test]
 #[ignore = "takes a minute; prints figures"]
 fn ten_thousand_jobs_are_listed() {

@@ -176,8 +176,8 @@ fn a_store_of_a_newer_version_is_not_touched() {
     assert_eq!(version, 99);
 }
 
-/// The step in which the store fails first: what it decided has not left the control node, so that after a kill
-/// nothing runs for a second time.
+/// The step in which the store fails first: what it decided has not left the control node, so that
+/// after a kill nothing runs for a second time.
 #[test]
 fn a_start_that_cannot_be_written_down_is_not_sent() {
     let mut lab = Lab::with_nodes(2);

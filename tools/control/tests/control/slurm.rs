@@ -1,5 +1,5 @@
-//! What users of Slurm write: its options, job scripts, arrays, files for output, nodes that must and must not be
-//! among a job's.
+//! What users of Slurm write: its options, job scripts, arrays, files for output, nodes that must
+//! and must not be among a job's.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

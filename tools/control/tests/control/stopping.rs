@@ -67,8 +67,8 @@ fn a_control_node_that_drains_starts_no_job_and_ends_after_those_that_run() {
     }
 }
 
-/// The control node crashes while it is waited for, and another is started at the same socket: that one has
-/// not been asked to end.
+/// The control node crashes while it is waited for, and another is started at the same socket: that
+/// one has not been asked to end.
 #[test]
 fn a_control_node_that_was_not_asked_is_not_stopped() {
     let mut lab = Lab::with_nodes(1);

@@ -1,4 +1,5 @@
-//! What lies in the state directory: who may read it, how much of it there may be, and a disk that is full.
+//! What lies in the state directory: who may read it, how much of it there may be, and a disk that
+//! is full.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -115,8 +116,9 @@ fn let_go_on(lab: &Lab) {
     }
 }
 
-/// The end of a job is told when it is written down, and not before: a control node that is killed in between
-/// asks the nodes for it once more. What programs write is kept as well, however full the disk is.
+/// The end of a job is told when it is written down, and not before: a control node that is killed
+/// in between asks the nodes for it once more. What programs write is kept as well, however full
+/// the disk is.
 #[test]
 fn on_a_full_disk_no_end_of_a_job_and_no_output_is_lost_by_a_kill() {
     let mut lab = Lab::on_small_disk(6 << 20, "");
@@ -217,8 +219,8 @@ fn a_cast_right_after_a_restart_waits_for_awaited_nodes() {
     assert_eq!(said["nodes"], "n[0-1]", "{said}");
 }
 
-/// Files of jobs that wait are open, where the system lets control raise its limit; those that nobody uses are
-/// not, where it does not.
+/// Files of jobs that wait are open, where the system lets control raise its limit; those that
+/// nobody uses are not, where it does not.
 #[test]
 fn control_starts_again_with_more_small_files_than_the_usual_limit_of_open_ones() {
     for (limit, with_jobs) in [("ulimit -Sn 1024", true), ("ulimit -n 1024", false)] {

@@ -27,8 +27,8 @@ fn a_wrong_configuration_is_told_once_and_leaves_nothing() {
     assert!(!err.contains("hearth: hearth:") && !state.exists(), "{err}");
 }
 
-/// Whatever it is that finds no room: the files of `up`, the record of the supervisor, the store or the log of
-/// the control node.
+/// Whatever it is that finds no room: the files of `up`, the record of the supervisor, the store or
+/// the log of the control node.
 #[test]
 fn a_full_disk_is_named() {
     let is_there = |program: &str| Command::new(program).arg("--version").output().is_ok();

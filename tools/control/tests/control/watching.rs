@@ -1,4 +1,5 @@
-//! The page in a browser, `/metrics`, `hearth top`: against control with nodes, and a feed of 1,024.
+//! The page in a browser, `/metrics`, `hearth top`: against control with nodes, and a feed of
+//! 1,024.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -720,7 +721,8 @@ fn a_range_without_values_says_so() {
     assert_eq!(browser.errors(), [""; 0]);
 }
 
-/// Who works with the keyboard sees values change under the focus, and keeps it; addresses that make no sense say so.
+/// Who works with the keyboard sees values change under the focus, and keeps it; addresses that
+/// make no sense say so.
 #[test]
 #[ignore = "needs Chromium"]
 fn the_focus_stays_and_wrong_addresses_are_told() {

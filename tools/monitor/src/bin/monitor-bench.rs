@@ -1,8 +1,9 @@
 //! Measures the store for `cargo xtask bench overlay`: one JSON object a line.
 //!
-//! An hour of 1,024 nodes at 1 Hz with 32 metrics: half counters that grow by up to a million a second
-//! (microseconds), half levels that wander (bytes in steps of a page, parts in a million). Times are CPU
-//! time of this thread, so that a busy machine does not count; `wall_s` stands beside them.
+//! An hour of 1,024 nodes at 1 Hz with 32 metrics: half counters that grow by up to a million a
+//! second (microseconds), half levels that wander (bytes in steps of a page, parts in a million).
+//! Times are CPU time of this thread, so that a busy machine does not count; `wall_s` stands beside
+//! them.
 
 use std::time::Instant;
 
@@ -111,9 +112,9 @@ fn measure(dir: &std::path::Path, seconds: u64) -> Result<(), Box<dyn std::error
     open(dir, seconds)
 }
 
-/// What the page asks for when it is opened on the past hour: the metrics, of everybody the last values of the four that a cell of the
-/// grid needs, all last values of one node, one metric over the hour for all nodes together, small charts of every node,
-/// and one node second by second.
+/// What the page asks for when it is opened on the past hour: the metrics, of everybody the last
+/// values of the four that a cell of the grid needs, all last values of one node, one metric over
+/// the hour for all nodes together, small charts of every node, and one node second by second.
 fn open(dir: &std::path::Path, seconds: u64) -> Result<(), Box<dyn std::error::Error>> {
     let span = Span {
         from_ms: BEGAN_MS,

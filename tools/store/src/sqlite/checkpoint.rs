@@ -2,9 +2,9 @@
 //!
 //! Key type: [`Checkpointer`]. Neighbour: [`super::Sqlite`] appends to the log meanwhile.
 //!
-//! After a checkpoint of the whole log the next commit begins the log anew, and waits for the disk to
-//! have its header (`walFrames` in SQLite's wal.c). That commit is made here, so that it is not the
-//! writer's.
+//! After a checkpoint of the whole log the next commit begins the log anew, and waits for the disk
+//! to have its header (`walFrames` in SQLite's wal.c). That commit is made here, so that it is not
+//! the writer's.
 //!
 //! Invariant: the writer waits for this at most as long as for any other process
 //! ([`super::BUSY_LIMIT`]).

@@ -12,14 +12,15 @@
 //! Key types: [`Sqlite`], [`Opened`], [`Checkpointer`]. Neighbour: [`crate::Memory`], the model.
 //!
 //! A write-ahead log with `synchronous=NORMAL`: a commit appends to the log by `write(2)` and does
-//! not wait for the disk. The kernel has the bytes then, so they survive the death of the process at
-//! any moment (`kill -9`); a power failure can lose the commits since the last checkpoint, but never
-//! leaves half of one (SQLite, "Write-Ahead Logging", section 3.2 and "PRAGMA synchronous").
+//! not wait for the disk. The kernel has the bytes then, so they survive the death of the process
+//! at any moment (`kill -9`); a power failure can lose the commits since the last checkpoint, but
+//! never leaves half of one (SQLite, "Write-Ahead Logging", section 3.2 and "PRAGMA synchronous").
 //! Checkpoints wait for the disk, so they are not made by the writer but by a [`Checkpointer`].
 //!
-//! Invariant: every change of the file is in a transaction. The writer waits for the disk only where
-//! it commits in the instant between a checkpoint and the commit that follows it there, or where the
-//! log has reached its bound because checkpoints fail; for others it waits [`BUSY_LIMIT`] at most.
+//! Invariant: every change of the file is in a transaction. The writer waits for the disk only
+//! where it commits in the instant between a checkpoint and the commit that follows it there, or
+//! where the log has reached its bound because checkpoints fail; for others it waits [`BUSY_LIMIT`]
+//! at most.
 
 mod apply;
 mod checkpoint;
@@ -45,7 +46,8 @@ use crate::rows::Limits;
 use crate::{Query, Store};
 
 /// How long a commit waits for another process that has the file locked, such as somebody's
-/// `sqlite3` shell: the caller holds up the control node meanwhile, and nodes are given six seconds.
+/// `sqlite3` shell: the caller holds up the control node meanwhile, and nodes are given six
+/// seconds.
 pub const BUSY_LIMIT: Duration = Duration::from_millis(250);
 
 /// How long a reader waits; it holds up only its own answer.
@@ -64,8 +66,8 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the store at `path`, beginning one where there is none. A file whose damage shows is set aside
-    /// (see [`set_aside`]) and a new store begun.
+    /// Opens the store at `path`, beginning one where there is none. A file whose damage shows is
+    /// set aside (see [`set_aside`]) and a new store begun.
     ///
     /// # Errors
     /// [`StoreError::Newer`] and [`StoreError::Foreign`], after which the file is as it was;
@@ -74,7 +76,8 @@ impl Sqlite {
         open::open(path, limits)
     }
 
-    /// Sets the file at `path` aside, which is damaged as `what` says, and begins a new store in its place.
+    /// Sets the file at `path` aside, which is damaged as `what` says, and begins a new store in
+    /// its place.
     ///
     /// # Errors
     /// See [`Sqlite::open`].

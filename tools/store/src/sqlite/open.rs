@@ -1,7 +1,8 @@
 //! Opening a store: what is damaged is set aside, what is newer or foreign is left alone.
 //!
-//! How long that takes does not depend on how much is in it: all of it is looked through later ([`look_over`]),
-//! and at an opening only when that, or any other operation, has met damage before.
+//! How long that takes does not depend on how much is in it: all of it is looked through later
+//! ([`look_over`]), and at an opening only when that, or any other operation, has met damage
+//! before.
 //!
 //! Key type: [`Opened`]. Neighbours: `schema` brings the tables up to date; [`super::Sqlite`].
 //!
@@ -80,8 +81,8 @@ pub fn begin_anew(path: &Path, limits: Limits, what: &str) -> Result<Opened, Sto
     })
 }
 
-/// Looks through all of the store at `path` for damage, which takes as long as it is large: beside what works on
-/// it. What is found is found again, and set aside, when the store is opened next.
+/// Looks through all of the store at `path` for damage, which takes as long as it is large: beside
+/// what works on it. What is found is found again, and set aside, when the store is opened next.
 ///
 /// # Errors
 /// [`StoreError::Failed`], of the kind [`Failure::Damaged`] where there is damage.
@@ -203,8 +204,8 @@ fn check(connection: &Connection, path: &Path) -> Result<(), Unusable> {
     verdict.map_err(Unusable::Damaged)
 }
 
-/// As integrity_check, but for the agreement of indexes with tables, which takes far longer; what is wrong, if
-/// anything is.
+/// As integrity_check, but for the agreement of indexes with tables, which takes far longer; what
+/// is wrong, if anything is.
 fn quick_check(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
     let check = "PRAGMA quick_check(1)";
     let verdict: String = connection.query_row(check, [], |row| row.get(0))?;
@@ -217,8 +218,9 @@ fn quick_check(connection: &Connection) -> rusqlite::Result<Result<(), String>> 
 /// Most files that were set aside beside one database.
 const ASIDE_MAX: usize = 9;
 
-/// Renames a database's file and its log, so that another can begin in its place; gives the new name of the file:
-/// `NAME.damaged`, or `NAME.damaged-2` to `-9` where there are such already. Those stay for people to look at and remove.
+/// Renames a database's file and its log, so that another can begin in its place; gives the new
+/// name of the file: `NAME.damaged`, or `NAME.damaged-2` to `-9` where there are such already.
+/// Those stay for people to look at and remove.
 ///
 /// # Errors
 /// What the system says, or that all names are taken: then nothing was renamed.
@@ -240,8 +242,8 @@ pub fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
             ),
         ));
     };
-    // The log first belongs to the file; without it the file may be worth nothing. One that is there already belongs to a
-    // file that is gone.
+    // The log first belongs to the file; without it the file may be worth nothing. One that is
+    // there already belongs to a file that is gone.
     for log in ["-wal", "-shm"] {
         let gone = std::fs::remove_file(named(&aside, log));
         ignore_missing(gone)?;

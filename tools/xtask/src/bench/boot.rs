@@ -1,8 +1,10 @@
-//! `bench boot`: from power-on to a joined node, beside a Linux node and beside a stub that only prints.
+//! `bench boot`: from power-on to a joined node, beside a Linux node and beside a stub that only
+//! prints.
 //!
-//! All cases boot through the same firmware, the same boot service and the same emulated machine. Hearth
-//! reports its times itself (`hearth nodes --json`); the Linux node reports its uptime and idle time to the boot
-//! service when it has a lease; the stub's time is that of its first line on the serial console.
+//! All cases boot through the same firmware, the same boot service and the same emulated machine.
+//! Hearth reports its times itself (`hearth nodes --json`); the Linux node reports its uptime and
+//! idle time to the boot service when it has a lease; the stub's time is that of its first line on
+//! the serial console.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

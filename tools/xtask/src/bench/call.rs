@@ -1,7 +1,8 @@
 //! `bench call`: what a system call and page faults cost, in instructions.
 //!
-//! QEMU counts instructions (`-icount shift=0`: one tick of the time-stamp counter an instruction); the same
-//! static program, `tests/programs/calls.c`, runs on Hearth and on Linux and measures itself.
+//! QEMU counts instructions (`-icount shift=0`: one tick of the time-stamp counter an instruction);
+//! the same static program, `tests/programs/calls.c`, runs on Hearth and on Linux and measures
+//! itself.
 
 use std::collections::BTreeMap;
 use std::process::Command;

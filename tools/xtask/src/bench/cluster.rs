@@ -88,8 +88,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until each machine's serial log has a line with `marker`; `take` gets that line and the
-    /// milliseconds from power-on to the moment it was seen (polled every 10 ms).
+    /// Waits until each machine's serial log has a line with `marker`; `take` gets that line and
+    /// the milliseconds from power-on to the moment it was seen (polled every 10 ms).
     pub fn poll<T>(
         &self,
         count: usize,
@@ -144,7 +144,8 @@ impl Cluster {
             .context("hearth list --machines --json names no process of a machine")
     }
 
-    /// Bytes that each interface of the cluster's network has received and sent, as the host counted them.
+    /// Bytes that each interface of the cluster's network has received and sent, as the host
+    /// counted them.
     pub fn counters(&self) -> Result<BTreeMap<String, (u64, u64)>> {
         let text = std::fs::read_to_string(format!("/proc/{}/net/dev", self.inside()?))?;
         Ok(parse_counters(&text))
@@ -175,7 +176,8 @@ impl Cluster {
         Ok(command)
     }
 
-    /// Median round trip from the control node to the first node and back, in milliseconds (ICMP echo).
+    /// Median round trip from the control node to the first node and back, in milliseconds (ICMP
+    /// echo).
     pub fn round_trip_ms(&self) -> Result<f64> {
         let machines = self.machines()?;
         let address = machines

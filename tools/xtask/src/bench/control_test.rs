@@ -1,11 +1,11 @@
-//! Cases that a test of `hearth-control` measures, printing one JSON object a line: a whole control node, with nodes that
-//! only speak the protocol or with a browser before it.
+//! Cases that a test of `hearth-control` measures, printing one JSON object a line: a whole control
+//! node, with nodes that only speak the protocol or with a browser before it.
 //!
 //! Key type: [`Case`]. Neighbours: `queue` and `overlay::page` have one each.
 //!
-//! Invariants: the test is built before the machine is asked to be quiet, and figures of one that failed are none. Times
-//! with a goal are on the clock, since that is what a user waits for; they are refused where the machine is busy and they
-//! miss it.
+//! Invariants: the test is built before the machine is asked to be quiet, and figures of one that
+//! failed are none. Times with a goal are on the clock, since that is what a user waits for; they
+//! are refused where the machine is busy and they miss it.
 
 use std::process::Stdio;
 

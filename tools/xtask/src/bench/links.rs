@@ -1,8 +1,8 @@
-//! Limited links: what one needs for some bytes, whether a cluster's are what was asked for, and whether the processors have
-//! anything left.
+//! Limited links: what one needs for some bytes, whether a cluster's are what was asked for, and
+//! whether the processors have anything left.
 //!
-//! Neighbours: [`super::broadcast`] and [`super::exchange`] divide by [`limit_s`]; [`super::namespaces`] makes links for ordinary
-//! programs.
+//! Neighbours: [`super::broadcast`] and [`super::exchange`] divide by [`limit_s`];
+//! [`super::namespaces`] makes links for ordinary programs.
 //!
 //! Invariant: nothing that a protocol of ours adds is part of a limit.
 
@@ -12,22 +12,26 @@ use anyhow::{Context, Result, ensure};
 
 use super::cluster::Cluster;
 
-/// Payload of a full UDP datagram on Ethernet: 1,500 bytes less the headers of IPv4 (20) and UDP (8).
+/// Payload of a full UDP datagram on Ethernet: 1,500 bytes less the headers of IPv4 (20) and UDP
+/// (8).
 const DATAGRAM_BYTES: u64 = 1_472;
-/// What tc charges for a datagram beyond its payload: headers of Ethernet (14), IPv4 (20) and UDP (8).
+/// What tc charges for a datagram beyond its payload: headers of Ethernet (14), IPv4 (20) and UDP
+/// (8).
 const HEADER_BYTES: u64 = 42;
 /// Most that waits in front of a limited link: the buffer of one port of a small switch.
 pub const PORT_BUFFER_BYTES: u64 = 256_000;
 /// With less than this share of the processors left over they were the bottleneck, not the links.
 const IDLE_LEAST: f64 = 0.10;
 
-/// Seconds that one link, limited by tc to `bits_per_second`, needs for `bytes` of payload in full datagrams.
+/// Seconds that one link, limited by tc to `bits_per_second`, needs for `bytes` of payload in full
+/// datagrams.
 pub fn limit_s(bytes: u64, bits_per_second: u64) -> f64 {
     let charged = bytes + bytes.div_ceil(DATAGRAM_BYTES) * HEADER_BYTES;
     charged as f64 * 8.0 / bits_per_second as f64
 }
 
-/// Why a time of `ratio` limits says nothing of the links, if only the share `idle` of the processors was left over.
+/// Why a time of `ratio` limits says nothing of the links, if only the share `idle` of the
+/// processors was left over.
 pub fn busy(idle: f64, ratio: f64) -> Option<String> {
     (idle < IDLE_LEAST).then(|| {
         format!(
@@ -37,7 +41,8 @@ pub fn busy(idle: f64, ratio: f64) -> Option<String> {
     })
 }
 
-/// Both ends of every link of a cluster on one switch have the rate asked for and a queue no longer than a switch's.
+/// Both ends of every link of a cluster on one switch have the rate asked for and a queue no longer
+/// than a switch's.
 pub fn check(cluster: &Cluster, nodes: usize, bits_per_second: u64) -> Result<()> {
     let limits = cluster.link_limits()?;
     // Control's link and each node's, two ends each.

@@ -1,7 +1,8 @@
-//! The peer: Debian's cloud kernel with an initramfs of busybox, as a Linux compute node would boot.
+//! The peer: Debian's cloud kernel with an initramfs of busybox, as a Linux compute node would
+//! boot.
 //!
-//! The kernel package is downloaded by the machine's own package manager and unpacked under `target/`; it
-//! is not installed. The initramfs holds busybox, the virtio modules and one script.
+//! The kernel package is downloaded by the machine's own package manager and unpacked under
+//! `target/`; it is not installed. The initramfs holds busybox, the virtio modules and one script.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -124,8 +125,9 @@ impl Linux {
         Ok(archive.with_extension("cpio.gz"))
     }
 
-    /// Boots it on a machine of `memory_mib` whose clock counts instructions (`-icount shift=0`: one tick of the
-    /// time-stamp counter an instruction), and returns what it printed. The script must power the machine off.
+    /// Boots it on a machine of `memory_mib` whose clock counts instructions (`-icount shift=0`:
+    /// one tick of the time-stamp counter an instruction), and returns what it printed. The script
+    /// must power the machine off.
     pub fn counted(&self, initrd: &Path, memory_mib: u32) -> Result<String> {
         let memory = memory_mib.to_string();
         let output = Command::new("timeout")

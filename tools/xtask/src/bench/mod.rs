@@ -1,14 +1,15 @@
 //! `cargo xtask bench NAME [--only CASE] [--json] [--check] [--write]`: figures with their goals.
 //!
-//! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every figure is a
-//! ratio taken in one run or a count; seconds stand beside them as context. Neighbours: [`alloc`], [`boot`], [`broadcast`],
-//! [`call`], [`exchange`], [`launch`], [`overlay`], [`queue`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and
-//! [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
+//! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every
+//! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
+//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`launch`], [`overlay`], [`queue`]
+//! measure; [`linux`] prepares the peer that they compare with, [`cluster`] and [`namespaces`]
+//! bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
 //! [`record`] keeps figures in docs/.
 //!
-//! Invariant: a row holds what was measured in this run; a case that could not be measured fairly says
-//! `refused` with the reason and misses its goal. Busy processors can only lengthen a time, so a time that
-//! meets its goal on them stands ([`Row::time`]).
+//! Invariant: a row holds what was measured in this run; a case that could not be measured fairly
+//! says `refused` with the reason and misses its goal. Busy processors can only lengthen a time, so
+//! a time that meets its goal on them stands ([`Row::time`]).
 
 mod alloc;
 mod boot;
@@ -111,9 +112,9 @@ impl Row {
         }
     }
 
-    /// A figure made of times. `busy` says that the processors were the bottleneck, which lengthens a time:
-    /// the figure is an upper bound then. It stands if it meets its goal even so, and is refused otherwise, as
-    /// are those without a goal: a peer is not shown slower than it is.
+    /// A figure made of times. `busy` says that the processors were the bottleneck, which lengthens
+    /// a time: the figure is an upper bound then. It stands if it meets its goal even so, and is
+    /// refused otherwise, as are those without a goal: a peer is not shown slower than it is.
     pub fn time(
         case: &str,
         metric: &str,
@@ -227,7 +228,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What there is instead of a case that there is not: those that its name is a part of, or what all names begin with.
+/// What there is instead of a case that there is not: those that its name is a part of, or what all
+/// names begin with.
 fn there_are(asked: &BTreeSet<String>, only: &str) -> String {
     let near: BTreeSet<&str> = asked
         .iter()
@@ -271,8 +273,8 @@ impl Report<'_> {
         })
     }
 
-    /// Whether `case` was asked for by its name, or the beginning of it: for what takes so long that nobody wants it along
-    /// with everything else.
+    /// Whether `case` was asked for by its name, or the beginning of it: for what takes so long
+    /// that nobody wants it along with everything else.
     pub fn wants_named(&self, case: &str) -> bool {
         self.wants(case) && self.options.only.is_some()
     }
@@ -324,8 +326,8 @@ pub fn load_average() -> f64 {
         .unwrap_or(-1.0)
 }
 
-/// Builds what is measured, and waits until the machine is quiet; the load average then. Where it does not wait (`--busy`), that of
-/// before the build: what others do with the processors.
+/// Builds what is measured, and waits until the machine is quiet; the load average then. Where it
+/// does not wait (`--busy`), that of before the build: what others do with the processors.
 fn ready(workspace: &Workspace, report: &Report) -> Result<f64> {
     let before = load_average();
     build::once(workspace)?;

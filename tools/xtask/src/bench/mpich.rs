@@ -1,6 +1,7 @@
 //! MPICH on the nodes of a [`Network`]: how programs are compiled for it and started.
 //!
-//! Neighbours: the `peers` of [`super::broadcast`] and [`super::exchange`]; docs/measuring.md lists the command lines.
+//! Neighbours: the `peers` of [`super::broadcast`] and [`super::exchange`]; docs/measuring.md lists
+//! the command lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use crate::workspace::output_of;
 /// MPICH (over UCX): TCP over the limited links only.
 const LINKS: &[&str] = &["UCX_TLS=tcp", "UCX_NET_DEVICES=eth0"];
 
-/// Starts a program on every node, from node 0: add the program and its arguments. `settings` are NAME=VALUE.
+/// Starts a program on every node, from node 0: add the program and its arguments. `settings` are
+/// NAME=VALUE.
 pub fn command(network: &Network, scratch: &Path, settings: &[&str]) -> Result<Command> {
     let shell = network.write_remote_shell(scratch)?;
     let names: Vec<String> = network

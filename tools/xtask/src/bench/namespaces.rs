@@ -1,13 +1,14 @@
-//! Machines in miniature: one network namespace each, on one switch, every link limited in both directions.
+//! Machines in miniature: one network namespace each, on one switch, every link limited in both
+//! directions.
 //!
-//! Key types: [`Network`], [`Traffic`]. Neighbours: the `peers` of [`super::broadcast`] and [`super::exchange`] run programs on the
-//! nodes and measure.
+//! Key types: [`Network`], [`Traffic`]. Neighbours: the `peers` of [`super::broadcast`] and
+//! [`super::exchange`] run programs on the nodes and measure.
 //!
-//! The limiter is tc's token bucket filter: there is no network emulator in every kernel, and nothing here needs one. It
-//! charges 14 bytes of Ethernet header and no preamble, checksum or gap.
+//! The limiter is tc's token bucket filter: there is no network emulator in every kernel, and
+//! nothing here needs one. It charges 14 bytes of Ethernet header and no preamble, checksum or gap.
 //!
-//! Invariant: namespaces are gone when their value is, or when this process is: each is held by a `cat` that ends
-//! with its standard input.
+//! Invariant: namespaces are gone when their value is, or when this process is: each is held by a
+//! `cat` that ends with its standard input.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -35,7 +36,8 @@ pub struct Traffic {
 struct Holder(Child);
 
 impl Holder {
-    /// Starts `command`, which must say a line when its namespaces are there and then stay until its input ends.
+    /// Starts `command`, which must say a line when its namespaces are there and then stay until
+    /// its input ends.
     fn start(mut command: Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -74,8 +76,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the network; `rate` gives the bits a second of a node's link, `None` for as fast as it goes; `queue_bytes` may wait
-    /// in front of a link.
+    /// Makes the network; `rate` gives the bits a second of a node's link, `None` for as fast as it
+    /// goes; `queue_bytes` may wait in front of a link.
     pub fn make(
         receivers: usize,
         queue_bytes: u64,
@@ -141,8 +143,9 @@ impl Network {
         Ok(())
     }
 
-    /// Frames need not pass the packet filter of the host's kernel on their way through the switch: nothing is filtered here, and
-    /// it costs every program the same processor time. Where it cannot be switched off it stays.
+    /// Frames need not pass the packet filter of the host's kernel on their way through the switch:
+    /// nothing is filtered here, and it costs every program the same processor time. Where it
+    /// cannot be switched off it stays.
     fn bypass_packet_filter(&self) -> Result<()> {
         let script = "for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ -w \"$f\" ] && echo 0 > \"$f\"; done; true";
         let status = self
@@ -168,8 +171,8 @@ impl Network {
         Ok(())
     }
 
-    /// Every node from now on loses one of so many packets that arrive, at random; and large segments are taken apart before, as
-    /// cards do, so that a loss is that of a frame.
+    /// Every node from now on loses one of so many packets that arrive, at random; and large
+    /// segments are taken apart before, as cards do, so that a loss is that of a frame.
     pub fn lose_one_of(&self, packets: u32) -> Result<()> {
         self.take_segments_apart()?;
         for holder in &self.nodes {
@@ -194,7 +197,8 @@ impl Network {
         self.enter(&self.nodes[node], &["-n", "-u"])
     }
 
-    /// Writes a script that runs a command on the node whose address is its first argument, as `ssh` would.
+    /// Writes a script that runs a command on the node whose address is its first argument, as
+    /// `ssh` would.
     pub fn write_remote_shell(&self, folder: &Path) -> Result<PathBuf> {
         let mut cases = String::new();
         for (node, holder) in self.nodes.iter().enumerate() {

@@ -1,6 +1,8 @@
-//! A control node with 10,000 waiting jobs: how long a pass and `hearth queue` take; case `queue/10000`.
+//! A control node with 10,000 waiting jobs: how long a pass and `hearth queue` take; case
+//! `queue/10000`.
 //!
-//! Neighbours: a test of `hearth-control` with 32 nodes that only speak the protocol measures; `alloc` measures the decisions of the queue alone.
+//! Neighbours: a test of `hearth-control` with 32 nodes that only speak the protocol measures;
+//! `alloc` measures the decisions of the queue alone.
 
 use super::control_test::Case;
 

@@ -4,8 +4,8 @@
 //! Key types: [`Record`], [`Kept`]. Neighbours: [`super::run`] hands over what it measured, and the
 //! structure test compares the two files.
 //!
-//! Invariant: docs/benchmarks.md is [`Record::page`] of docs/benchmarks.json, to the byte. A row that
-//! is measured again replaces the one of the same benchmark, case and metric.
+//! Invariant: docs/benchmarks.md is [`Record::page`] of docs/benchmarks.json, to the byte. A row
+//! that is measured again replaces the one of the same benchmark, case and metric.
 
 use std::fmt::Write;
 use std::fs;

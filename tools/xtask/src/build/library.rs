@@ -1,7 +1,10 @@
-//! Programs' side: `libhearth.a` and `hearth.h` for C and C++, and the example programs of `kernel/user`.
+//! Programs' side: `libhearth.a` and `hearth.h` for C and C++, and the example programs of
+//! `kernel/user`.
 //!
-//! Purpose: what a program needs to talk to its other ranks, in `target/hearth/lib` and `target/hearth/include`; each example
-//! as `NAME-c`, `NAME-cpp` or `NAME-rust` among the other programs; and the test programs `ranks-*.c`, which need it too. Neighbours: [`super::programs`] compiles programs that need no library.
+//! Purpose: what a program needs to talk to its other ranks, in `target/hearth/lib` and
+//! `target/hearth/include`; each example as `NAME-c`, `NAME-cpp` or `NAME-rust` among the other
+//! programs; and the test programs `ranks-*.c`, which need it too. Neighbours: [`super::programs`]
+//! compiles programs that need no library.
 //!
 //! Invariant: examples in C and C++ are compiled against the copies that users get.
 

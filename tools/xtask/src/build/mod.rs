@@ -3,8 +3,8 @@
 //! Purpose: `hearth` (the operator's binary), `hearth.efi` (the boot image), `symbols/` (its
 //! kernel, for crash reports), `lib/` and `include/` (what programs link) and `programs/` (the
 //! example programs of `tests/programs` and `kernel/user`). Neighbours: [`programs`], [`library`];
-//! [`crate::compile`] has cargo do all compiling of Rust. Steps are independent as far as their inputs allow, so that each fails with a message of
-//! its own.
+//! [`crate::compile`] has cargo do all compiling of Rust. Steps are independent as far as their
+//! inputs allow, so that each fails with a message of its own.
 //!
 //! Invariant: an output is put in its place complete or not at all.
 
@@ -123,7 +123,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Brings everything a user needs up to date, once in this process: what measures it must not measure an earlier state.
+/// Brings everything a user needs up to date, once in this process: what measures it must not
+/// measure an earlier state.
 ///
 /// # Errors
 /// A step failed.
@@ -250,8 +251,8 @@ fn executable(workspace: &Workspace, package: &str, name: &str, link: &[&str]) -
             ];
             [&["rustc"], &what[..], link].concat()
         }
-        // All at once, and with the features that the tests have: examples have cargo count those of
-        // test dependencies. Otherwise half of what tests need would be compiled twice.
+        // All at once, and with the features that the tests have: examples have cargo count those
+        // of test dependencies. Otherwise half of what tests need would be compiled twice.
         Mode::Checked => vec!["build", "--profile", profile, "--bins", "--examples"],
     };
     compile::run(workspace, &arguments)?;

@@ -1,9 +1,9 @@
 //! The example programs: single source files of `tests/programs`, linked statically.
 //!
 //! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
-//! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, `ranks-*.c` with the library of `kernel/user`
-//! ([`super::library`]), other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key type:
-//! [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
+//! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, `ranks-*.c` with the
+//! library of `kernel/user` ([`super::library`]), other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key
+//! type: [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
 //!
 //! Invariant: nothing is compiled again unless its source is newer than its program.
 

@@ -2,7 +2,8 @@
 //!
 //! Purpose: the denominator of the progress, and how much of the work each crate is. A *crate* is
 //! one call of the compiler: a library, a program, a build script, the tests of one of them. Key
-//! types: [`Metadata`] (the workspace), [`Plan`] (what one command compiles of it), [`Unit`]. Neighbours: [`super::progress`] strikes off what is done.
+//! types: [`Metadata`] (the workspace), [`Plan`] (what one command compiles of it), [`Unit`].
+//! Neighbours: [`super::progress`] strikes off what is done.
 //!
 //! Invariant: a plan is an estimate. A crate that is compiled twice, for build scripts and for
 //! the target, stands in it once; optional packages that this command leaves out stand in it too.

@@ -24,7 +24,8 @@ pub struct Options {
     /// Only say what is missing; change nothing, and fail if something is
     #[arg(long)]
     check: bool,
-    /// Also the programs that benchmarks compare with; a benchmark that needs them installs them by itself
+    /// Also the programs that benchmarks compare with; a benchmark that needs them installs them by
+    /// itself
     #[arg(long)]
     benchmarks: bool,
 }

@@ -4,7 +4,8 @@
 //! what something was before, which git knows. Neighbours: [`super::links`] and
 //! [`super::commands`] check what documents name.
 //!
-//! Decisions (`docs/adr/`) have a date and say what they replace: of them only the width is looked at.
+//! Decisions (`docs/adr/`) have a date and say what they replace: of them only the width is looked
+//! at.
 //!
 //! Invariant: tables, headings, blocks and a line of a single word are as wide as they are: nothing
 //! could wrap them.

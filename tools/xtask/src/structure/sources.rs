@@ -14,6 +14,8 @@ use crate::workspace::{Workspace, output_of};
 
 /// Longest source file, in lines.
 const MAX_LINES: usize = 800;
+/// Widest line of a comment, in characters. Code is as rustfmt leaves it.
+const MAX_COLUMNS: usize = 100;
 /// Where unsafe code may be.
 const UNSAFE_ALLOWED: [&str; 5] = [
     "kernel/src/arch/",
@@ -87,6 +89,10 @@ fn apply(sources: &[Source]) -> Vec<Rule> {
             text: "protocol code has no HashMap (its order breaks replay)",
             violations: vec![],
         },
+        Rule {
+            text: "lines of comments have at most 100 columns (tables excepted)",
+            violations: vec![],
+        },
     ];
     for source in sources {
         for (rule, violation) in rules.iter_mut().zip(judge(source)) {
@@ -97,7 +103,7 @@ fn apply(sources: &[Source]) -> Vec<Rule> {
 }
 
 /// What is wrong with one file, rule by rule.
-fn judge(source: &Source) -> [Option<String>; 5] {
+fn judge(source: &Source) -> [Option<String>; 6] {
     let path = &source.path;
     let lines = source.text.lines().count();
     let code = code_only(&source.text);
@@ -119,7 +125,19 @@ fn judge(source: &Source) -> [Option<String>; 5] {
             .then(|| first_line_with(&code, "HashMap"))
             .flatten()
             .map(|line| format!("{path}:{line}")),
+        first_wide_comment(&source.text).map(|line| format!("{path}:{line}")),
     ]
+}
+
+/// Number of the first line that is a comment and too wide.
+fn first_wide_comment(text: &str) -> Option<usize> {
+    let is_wide = |line: &str| {
+        let words = line.trim_start().strip_prefix("//").unwrap_or_default();
+        let words = words.trim_start_matches(['/', '!', ' ']);
+        let could_be_wrapped = words.contains(' ') && !words.starts_with('|');
+        could_be_wrapped && line.chars().count() > MAX_COLUMNS
+    };
+    text.lines().position(is_wide).map(|index| index + 1)
 }
 
 fn module_name(path: &str) -> &str {
@@ -194,6 +212,14 @@ mod tests {
         let map = "//! x\nuse std::collections::HashMap;";
         assert_eq!(broken("netstack/src/join.rs", map), [4]);
         assert_eq!(broken("tools/boot/src/lib.rs", map), [0; 0]);
+        let wide = "x".repeat(MAX_COLUMNS - 8);
+        let comment = |text: &str| format!("//! x\n    /// {text}{wide}\nfn f() {{}}\n");
+        assert_eq!(broken("qemu/src/lib.rs", &comment("a ")), [5]);
+        // Nothing could wrap these.
+        assert_eq!(broken("qemu/src/lib.rs", &comment("aa")), [0; 0]);
+        assert_eq!(broken("qemu/src/lib.rs", &comment("| a ")), [0; 0]);
+        let code = format!("//! x\nlet a = \"{wide} {wide}\";");
+        assert_eq!(broken("qemu/src/lib.rs", &code), [0; 0]);
     }
 
     #[test]

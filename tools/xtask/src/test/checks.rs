@@ -95,8 +95,8 @@ pub fn is_idle_talk(line: &str) -> bool {
         || line.starts_with("test result: ok. 0 passed; 0 failed; 0 ignored;")
 }
 
-/// The last line, if it is `N passed, N failed`; what failed is what stands from a line that begins with
-/// `FAILED` to the next that begins with `ok`, `FAILED` or `---`.
+/// The last line, if it is `N passed, N failed`; what failed is what stands from a line that begins
+/// with `FAILED` to the next that begins with `ok`, `FAILED` or `---`.
 pub fn of_last_line(lines: &[String]) -> Option<Checks> {
     let last = lines
         .iter()

@@ -46,9 +46,9 @@ const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
 const LANES_LEAST: usize = 2;
 const LANES_MOST: usize = 4;
 
-/// Test programs with tests that need QEMU, a network namespace, a browser, other installed programs
-/// or built images; such tests are marked `#[ignore]`, so that a plain `cargo test` works with nothing
-/// installed.
+/// Test programs with tests that need QEMU, a network namespace, a browser, other installed
+/// programs or built images; such tests are marked `#[ignore]`, so that a plain `cargo test` works
+/// with nothing installed.
 const QEMU_TESTS: [&str; 6] = ["boards", "boot", "cluster", "control", "netns", "qemu"];
 
 /// Options of `cargo xtask test`.
@@ -57,7 +57,8 @@ pub struct Options {
     /// Run only these parts, with what was built last unless `images` and `build` are among them
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Run those kernel tests that take seeds, with these (FROM..TO), instead of all: `--only kernel --seeds 20..200`
+    /// Run those kernel tests that take seeds, with these (FROM..TO), instead of all: `--only
+    /// kernel --seeds 20..200`
     #[arg(long, value_parser = kernel::parse_seeds, value_name = "FROM..TO")]
     seeds: Option<std::ops::Range<u64>>,
     /// Run what takes hours, piece by piece; what passed at this commit is not run again

@@ -4,8 +4,8 @@
 //! Key types: [`Task`], [`Outcome`]. Neighbours: [`super`] makes the tasks, [`super::report`] tells
 //! what came of them.
 //!
-//! Invariants: a task starts when all that it needs has passed, and not at all when one of these has
-//! not. Every task has an outcome.
+//! Invariants: a task starts when all that it needs has passed, and not at all when one of these
+//! has not. Every task has an outcome.
 
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};

@@ -190,8 +190,8 @@ fn a_program_that_ends_leaves_the_file_alone() {
     assert!(there && bytes == contents(BYTES));
 }
 
-/// A page of the program's data that was written to is kept aside as the file has it. What the program
-/// maps over its copy is not the program's to give back.
+/// A page of the program's data that was written to is kept aside as the file has it. What the
+/// program maps over its copy is not the program's to give back.
 #[test]
 fn a_file_over_written_data_stays_the_files_own() {
     let mut machine = Fake::new();

@@ -27,8 +27,8 @@ fn world() -> World {
     World::new(FRAMES, files)
 }
 
-/// A program is launched on data pages of an earlier run and keeps nothing of this one: what it came
-/// with is its own once it writes, also after it dropped the copy.
+/// A program is launched on data pages of an earlier run and keeps nothing of this one: what it
+/// came with is its own once it writes, also after it dropped the copy.
 #[test]
 fn a_page_that_came_warm_is_never_writable() {
     let mut world = world();
@@ -79,7 +79,8 @@ fn a_page_that_came_warm_is_never_writable() {
     }
 }
 
-/// What a program has reserved and kept aside counts for its limit, and goes before the program does.
+/// What a program has reserved and kept aside counts for its limit, and goes before the program
+/// does.
 #[test]
 fn a_limit_holds_for_what_is_kept_aside() {
     let mut world = world();

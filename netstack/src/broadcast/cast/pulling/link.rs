@@ -1,13 +1,17 @@
-//! How fast a member's link brings blocks: whether it is slow, and by how much every wait is longer for it.
+//! How fast a member's link brings blocks: whether it is slow, and by how much every wait is longer
+//! for it.
 //!
-//! Nobody tells a member what its link carries. It goes by the bytes that came and the time between blocks. A slow link is always
-//! busy, because more is asked for than it carries: blocks come evenly. Who waits for others gets blocks now and then,
-//! and two soon after one another among them; it must not wait longer still for that.
+//! Nobody tells a member what its link carries. It goes by the bytes that came and the time between
+//! blocks. A slow link is always busy, because more is asked for than it carries: blocks come
+//! evenly. Who waits for others gets blocks now and then, and two soon after one another among
+//! them; it must not wait longer still for that.
 //!
-//! Neighbours: [`super`] has the window and the requests, [`super::waiting`] the waits, `cast::way` the distance.
+//! Neighbours: [`super`] has the window and the requests, [`super::waiting`] the waits, `cast::way`
+//! the distance.
 //!
-//! Invariant: time counts by the bytes that it brought. What lacked of a block and came alone, or a short block, is soon here on any
-//! link: a slow one would be taken for a fast one, and what is then asked for overflows its port and is missing again.
+//! Invariant: time counts by the bytes that it brought. What lacked of a block and came alone, or a
+//! short block, is soon here on any link: a slow one would be taken for a fast one, and what is
+//! then asked for overflows its port and is missing again.
 
 use super::Share;
 use crate::broadcast::pacer::Pace;
@@ -18,7 +22,8 @@ const MEASURE_OVER: u32 = 16;
 const SLOW_FACTOR: u64 = 6;
 /// Blocks come evenly if between two of them there never was less than this part of the mean time.
 const EVEN: u64 = 2;
-/// What does not follow what was before it on the link comes later by more than so many parts of the time that it takes.
+/// What does not follow what was before it on the link comes later by more than so many parts of
+/// the time that it takes.
 const IDLE_GAP: (u64, u64) = (5, 4);
 /// Waits grow with the slowness of the link from so many times up to so many.
 const SLOWDOWN: u64 = 3;
@@ -31,7 +36,8 @@ const LONGEST: Micros = Micros::from_secs(2);
 pub(super) struct Link {
     /// Bytes of a full block.
     full: u64,
-    /// Blocks come slower than a link carries them: this member, or everything, is slow. So it is until it is measured.
+    /// Blocks come slower than a link carries them: this member, or everything, is slow. So it is
+    /// until it is measured.
     pub narrow: bool,
     /// How many times slower than a link carries them blocks come: waits are that much longer.
     pub slowdown: u64,
@@ -44,7 +50,8 @@ pub(super) struct Link {
     /// When the last of them came, and the bytes of data since.
     last_came: Instant,
     came: u64,
-    /// Where the measurement began: blocks and time; since then: bytes, and the least time for a block.
+    /// Where the measurement began: blocks and time; since then: bytes, and the least time for a
+    /// block.
     since: (u32, Instant),
     bytes: u64,
     least: Micros,
@@ -78,15 +85,16 @@ impl Link {
         self.came += bytes as u64;
     }
 
-    /// Data came, this part of a block, so long after any data before it. Whether that is so long that nothing was in front of
-    /// it on the link.
+    /// Data came, this part of a block, so long after any data before it. Whether that is so long
+    /// that nothing was in front of it on the link.
     pub fn was_idle(&self, gap: Micros, pace: Pace, part: Share) -> bool {
         let took = pace.blocks(1).max(self.block).0 * u64::from(part.fragments);
         gap.0 * u64::from(part.of) * IDLE_GAP.1 > took * IDLE_GAP.0
     }
 
-    /// The last fragment of a block came; several casts (`crowd`) share the link. Blocks that wait here for a list came before
-    /// it, not all at once with it. `last`: blocks come when those who are late have them, whatever the link carries.
+    /// The last fragment of a block came; several casts (`crowd`) share the link. Blocks that wait
+    /// here for a list came before it, not all at once with it. `last`: blocks come when those who
+    /// are late have them, whatever the link carries.
     pub fn count_whole(&mut self, now: Instant, pace: Pace, crowd: u32, last: bool) {
         self.whole += 1;
         let came = core::mem::take(&mut self.came);

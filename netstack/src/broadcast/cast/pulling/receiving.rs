@@ -80,8 +80,8 @@ impl Cast {
         if first_sign {
             let waited = io.now.saturating_since(asked_at);
             self.pull.sample(waited);
-            // Behind others' blocks on this link it says nothing about the way, and nothing does that was held for longer than
-            // the request is old: it answers one before it.
+            // Behind others' blocks on this link it says nothing about the way, and nothing does
+            // that was held for longer than the request is old: it answers one before it.
             if held < MAX_HELD && held <= waited && idle {
                 self.way.sample(waited.saturating_sub(held));
             }
@@ -239,7 +239,8 @@ impl Cast {
         Some(object.block_of(Part::List(list)))
     }
 
-    /// Blocks cannot be checked without this list: unless it is asked for already nothing is asked for before it.
+    /// Blocks cannot be checked without this list: unless it is asked for already nothing is asked
+    /// for before it.
     fn want_first(&mut self, list: u32) {
         let wanted = &mut self.pull.wanted;
         if !self.pull.asked.contains(list) && !wanted.contains(&list) {

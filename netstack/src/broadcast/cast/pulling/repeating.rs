@@ -1,5 +1,5 @@
-//! Requests that may be lost, or come too late: named again, repeated, given to somebody else; and the end, when
-//! nothing waits long.
+//! Requests that may be lost, or come too late: named again, repeated, given to somebody else; and
+//! the end, when nothing waits long.
 //!
 //! Neighbour: [`super`] keeps the table of what was asked for.
 //!
@@ -37,11 +37,11 @@ impl Cast {
         }
     }
 
-    /// Names blocks again that this peer was asked for before and has said nothing about, unless they may be
-    /// on their way: a request that was lost costs no time then.
+    /// Names blocks again that this peer was asked for before and has said nothing about, unless
+    /// they may be on their way: a request that was lost costs no time then.
     pub(super) fn remind(&mut self, to: MemberIndex, wants: &mut Wants, now: Instant) {
-        // The source sends as fast as it is asked: its blocks may be on their way at any time, and what it sends in vain
-        // is lacking everywhere.
+        // The source sends as fast as it is asked: its blocks may be on their way at any time, and
+        // what it sends in vain is lacking everywhere.
         if to.is_source() {
             return;
         }
@@ -59,8 +59,9 @@ impl Cast {
         }
     }
 
-    /// A block came from this peer, which serves in the order of the blocks: what it was asked for no later than for
-    /// this one and comes before it was lost on the way there, or is not there yet. It is asked for again.
+    /// A block came from this peer, which serves in the order of the blocks: what it was asked for
+    /// no later than for this one and comes before it was lost on the way there, or is not there
+    /// yet. It is asked for again.
     pub(super) fn overtaken(
         &mut self,
         from: MemberIndex,

@@ -10,7 +10,8 @@ use crate::broadcast::event::FailReason;
 /// What a block of 8 KiB takes on the links of the tests, in microseconds.
 const BLOCK: u64 = 70;
 
-/// One of 8 members that serve each other; a list of hashes, block 0, and 184 blocks of data are cast.
+/// One of 8 members that serve each other; a list of hashes, block 0, and 184 blocks of data are
+/// cast.
 fn member() -> Alone {
     Alone::new(MemberIndex(0), 8, 1_500_000, Scheme::Mesh)
 }
@@ -49,7 +50,8 @@ fn an_answer_to_an_earlier_request_says_nothing_of_the_way() {
     assert!((25..=30).contains(&far), "{far}");
     let soonest = alone.cast.pull.soonest;
 
-    // The block is asked of somebody else, and whoever was asked before sends it after all: it kept the request for 50 ms.
+    // The block is asked of somebody else, and whoever was asked before sends it after all: it kept
+    // the request for 50 ms.
     alone.tick();
     let (block, from) = asked(&alone)[0];
     let former = (1..8).map(MemberIndex).find(|member| *member != from);
@@ -136,7 +138,8 @@ fn what_was_missing_of_a_block_does_not_make_a_slow_link_fast() {
     alone.after(6 * datagram);
     alone.block(0, from, 0);
     for block in (1..=16).step_by(2) {
-        // The last datagram of one block does not come before that block is asked for again, after the next one.
+        // The last datagram of one block does not come before that block is asked for again, after
+        // the next one.
         alone.after(5 * datagram);
         alone.fragments(block, 0b01_1111, from, 0);
         alone.after(6 * datagram);
@@ -264,7 +267,8 @@ fn what_was_wrong_is_asked_of_somebody_else_next() {
 #[test]
 fn who_gets_nothing_asks_the_source_before_it_gives_up() {
     let mut alone = member();
-    // Blocks of 64 KiB at 5 Mbit/s: a peer that does not know the cast is asked for longer than the patience lasts.
+    // Blocks of 64 KiB at 5 Mbit/s: a peer that does not know the cast is asked for longer than the
+    // patience lasts.
     alone.cast.pace = Pace::new(625_000, 1 << 16);
     while alone.events().is_empty() {
         alone.after(100_000);

@@ -1,4 +1,5 @@
-//! How long a request may wait, for a sign of life, at a peer that has the block, and at one that does not.
+//! How long a request may wait, for a sign of life, at a peer that has the block, and at one that
+//! does not.
 //!
 //! Neighbour: [`super`] keeps the table of what was asked for.
 //!
@@ -16,7 +17,8 @@ const MARGIN: u64 = 16;
 const LAST_MARGIN: u64 = 32;
 /// Factor that waits grow by at the end at most.
 const MAX_LAST_BACKOFF: u64 = 8;
-/// How long a request may wait at the end at a peer that does not have the block, beside the way there and back.
+/// How long a request may wait at the end at a peer that does not have the block, beside the way
+/// there and back.
 const LAST_PARKED: u64 = 16;
 
 impl Cast {
@@ -55,7 +57,8 @@ impl Cast {
         self.pull.timeout() + self.blocks(blocks) + self.way.beyond().saturating_mul(2)
     }
 
-    /// The number of the attempt after this one. When time runs out all are used up: what is left is the source.
+    /// The number of the attempt after this one. When time runs out all are used up: what is left
+    /// is the source.
     pub(super) fn next_attempt(&self, at: usize, now: Instant) -> u8 {
         match self.is_running_out(now) {
             true => u8::MAX,
@@ -63,8 +66,8 @@ impl Cast {
         }
     }
 
-    /// How long a request may wait at a peer that does not have the block. At the end longer with each attempt, or all would
-    /// ask the source soon.
+    /// How long a request may wait at a peer that does not have the block. At the end longer with
+    /// each attempt, or all would ask the source soon.
     pub(super) fn parked_timeout(&self, attempt: u8) -> Micros {
         if self.pull.last && self.pull.soonest < u64::MAX {
             let backoff = 1 << u32::from(attempt).min(MAX_BACKOFF);
@@ -76,7 +79,8 @@ impl Cast {
         self.wait_timeout()
     }
 
-    /// The longest that a request waits at one peer, in block times: no longer than the whole cast takes.
+    /// The longest that a request waits at one peer, in block times: no longer than the whole cast
+    /// takes.
     fn longest_wait(&self) -> u64 {
         let late = u64::from(self.planner.late_after());
         let whole = match self.setup.scheme {

@@ -7,7 +7,8 @@ use crate::broadcast::Scheme;
 use crate::broadcast::cast::alone::Alone;
 use crate::broadcast::tests::peer;
 
-/// The source of a cast to one node that hears nothing yet, and the numbers of its first announcements.
+/// The source of a cast to one node that hears nothing yet, and the numbers of its first
+/// announcements.
 fn announced(times: usize) -> (Alone, Vec<u32>) {
     let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
     let mut numbers = Vec::new();

@@ -1,17 +1,20 @@
-//! Who is where in a mesh or grid, who serves a row's blocks to its children, and in which slot of the rotation.
+//! Who is where in a mesh or grid, who serves a row's blocks to its children, and in which slot of
+//! the rotation.
 //!
-//! In a large grid heads serve only the *front* columns; each child there serves the child of its row so many columns on, and so
-//! forth (*relays*). Every head has as many slots a round as it has children, so the last column would wait for all others:
-//! `n1` slots. With relays it waits for a quarter of them. In return children that relay serve no head, and heads serve each other;
+//! In a large grid heads serve only the *front* columns; each child there serves the child of its
+//! row so many columns on, and so forth (*relays*). Every head has as many slots a round as it has
+//! children, so the last column would wait for all others: `n1` slots. With relays it waits for a
+//! quarter of them. In return children that relay serve no head, and heads serve each other;
 //! everybody has as much to send as before.
 //!
-//! Invariant: in a slot in which nobody is late each child, and each head that heads serve, is sent to by exactly one, and nobody
-//! sends to two of them. The few other heads take the turns of children that need not send to themselves.
+//! Invariant: in a slot in which nobody is late each child, and each head that heads serve, is sent
+//! to by exactly one, and nobody sends to two of them. The few other heads take the turns of
+//! children that need not send to themselves.
 
 use crate::broadcast::message::MemberIndex;
 
-/// Columns from which on children relay. With fewer the last one waits little, and a request that was lost is missed later than
-/// its turn: the relays' lateness would cost more than they gain.
+/// Columns from which on children relay. With fewer the last one waits little, and a request that
+/// was lost is missed later than its turn: the relays' lateness would cost more than they gain.
 const RELAYS_FROM: u32 = 64;
 /// Children of a row one after the other, the one that the head serves included.
 const CHAIN: u32 = 4;
@@ -27,7 +30,8 @@ pub(super) struct Layout {
     /// All members: from `cold` on they held the object from the start.
     pub members: u32,
     pub blocks: u32,
-    /// Columns that are served by the heads; the others by the child of their row so many columns before.
+    /// Columns that are served by the heads; the others by the child of their row so many columns
+    /// before.
     front: u32,
 }
 
@@ -107,8 +111,8 @@ impl Layout {
         column % self.front + column / self.front * RELAY_SLOTS
     }
 
-    /// The column whose children serve a head: the last columns, which have nobody to relay to, serve one each. None: other heads
-    /// do, after their children.
+    /// The column whose children serve a head: the last columns, which have nobody to relay to,
+    /// serve one each. None: other heads do, after their children.
     pub fn column_of_head(&self, row: u32) -> Option<u32> {
         (row < self.front).then(|| self.columns().saturating_sub(self.front) + row)
     }

@@ -177,7 +177,8 @@ fn children_of_the_last_columns_get_their_row_from_children() {
         let relay = MemberIndex(child(5, column - 16));
         assert_eq!(own(child(5, column), 3), relay);
     }
-    // One that is late is replaced by the head for some rounds, and its request is no call for a deputy.
+    // One that is late is replaced by the head for some rounds, and its request is no call for a
+    // deputy.
     let mut late = Alone::new(rows, members, 10 * rows, child(5, 16));
     let relay = MemberIndex(child(5, 0));
     let instead = late.plan(|planner, view| planner.instead(view, 5, relay, Trouble::Late, 1));

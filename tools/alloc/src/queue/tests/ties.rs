@@ -250,8 +250,8 @@ fn reservations_are_told() {
 
 #[test]
 fn conservative_keeps_the_holders_for_a_job_that_wants_warm_nodes() {
-    // Nodes 0 and 1 hold the program; node 0 is busy, so that job 1 waits for it with node 1 kept, though
-    // enough other nodes are free.
+    // Nodes 0 and 1 hold the program; node 0 is busy, so that job 1 waits for it with node 1 kept,
+    // though enough other nodes are free.
     let mut machine = Machine::new(Topology::new(&[4]).unwrap(), 1).unwrap();
     let mut queue = Queue::new(Policy::Conservative, Limits::default());
     queue.adopt(&Job::new(9, 1, Some(100), 0), 0);

@@ -1,10 +1,11 @@
-//! `GET /v1/monitor/csv`: ticks or roll-ups as CSV, however many, in pieces as the client takes them.
+//! `GET /v1/monitor/csv`: ticks or roll-ups as CSV, however many, in pieces as the client takes
+//! them.
 //!
 //! Key item: [`export`]. Neighbour: `hearth_monitor::csv` makes the text.
 //!
-//! Invariants: downloads have places of their own, so that one whose client sleeps is in no question's way; a client
-//! that takes no piece for [`PATIENCE`] loses its download; memory is bounded by [`PIECES`]; an answer that is not
-//! whole ends as a broken one.
+//! Invariants: downloads have places of their own, so that one whose client sleeps is in no
+//! question's way; a client that takes no piece for [`PATIENCE`] loses its download; memory is
+//! bounded by [`PIECES`]; an answer that is not whole ends as a broken one.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -68,7 +69,8 @@ pub async fn export(
         let done = done.map_err(io::Error::other).and_then(|_| out.flush());
         // Whole but for files that are damaged, of which an event tells.
         telling.tell_damaged(&reader.damaged());
-        // Before the last piece is taken: the sender goes with `out`. Nobody waits for it: no error.
+        // Before the last piece is taken: the sender goes with `out`. Nobody waits for it: no
+        // error.
         drop(over.send(done));
     });
     let head = [

@@ -1,8 +1,8 @@
 //! The page: a few files in the binary, no request to anywhere else.
 //!
-//! Invariants: no data is in them, so they are served without the token to whoever can connect; the content
-//! security policy lets the page load its own files and talk to its own control node, nothing else; nothing
-//! inline runs.
+//! Invariants: no data is in them, so they are served without the token to whoever can connect; the
+//! content security policy lets the page load its own files and talk to its own control node,
+//! nothing else; nothing inline runs.
 
 use std::io::Write;
 use std::sync::OnceLock;

@@ -1,7 +1,8 @@
 //! The page's stream: server-sent events (WHATWG HTML, "Server-sent events").
 //!
-//! First a `snapshot` with everything the page shows of one metric; then a `tick` every second with what can
-//! have changed. A reader that falls behind, or nodes that come and go, bring a new `snapshot`.
+//! First a `snapshot` with everything the page shows of one metric; then a `tick` every second with
+//! what can have changed. A reader that falls behind, or nodes that come and go, bring a new
+//! `snapshot`.
 //!
 //! | field | in | meaning |
 //! |---|---|---|
@@ -16,8 +17,9 @@
 //! | `jobs`, `job`, `events`, `seen` | both | jobs, the job of each node, newest events, acknowledged ones; in a tick only when they changed |
 //! | `cluster`, `version`, `started`, `tree`, `metrics`, `nodes` | snapshot | what does not change from second to second |
 //!
-//! Invariants: a stream holds one frame; what it misses it does not get later. One address cannot have all places
-//! (`monitor::viewers`); over TCP a client that takes nothing for half a minute loses its connection, and its place with it.
+//! Invariants: a stream holds one frame; what it misses it does not get later. One address cannot
+//! have all places (`monitor::viewers`); over TCP a client that takes nothing for half a minute
+//! loses its connection, and its place with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

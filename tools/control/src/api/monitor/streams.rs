@@ -6,8 +6,8 @@
 //! | `GET /v1/monitor/reduced?stream=NAME[&from=MS][&to=MS]` | [`ReducedSeries`] |
 //! | `GET /v1/monitor/reduced?stream=NAME&format=csv` | the same as CSV |
 //!
-//! Invariant: values are in base units; counts are counts here, not rates, since what a stream covers can change from tick to
-//! tick, and says so.
+//! Invariant: values are in base units; counts are counts here, not rates, since what a stream
+//! covers can change from tick to tick, and says so.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

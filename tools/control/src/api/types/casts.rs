@@ -1,7 +1,7 @@
 //! Casts and the files that nodes hold.
 //!
-//! Key types: [`CastRequest`], [`CastInfo`] (one cast), [`FileInfo`] (one file), [`LoadReport`] (how a
-//! job's program reached its nodes). Neighbours: `api::casts`, `cli::casts`, `crate::casts`.
+//! Key types: [`CastRequest`], [`CastInfo`] (one cast), [`FileInfo`] (one file), [`LoadReport`]
+//! (how a job's program reached its nodes). Neighbours: `api::casts`, `cli::casts`, `crate::casts`.
 //!
 //! Invariant: as for all of `api::types`.
 
@@ -50,8 +50,8 @@ pub struct CastCancelRequest {
     /// Who or what wanted it.
     #[serde(default)]
     pub reason: Option<String>,
-    /// The request that is not wanted any more, as it was answered: the cast goes on if others asked for it, too. Absent: it
-    /// ends for all.
+    /// The request that is not wanted any more, as it was answered: the cast goes on if others
+    /// asked for it, too. Absent: it ends for all.
     #[serde(default)]
     pub request: Option<u64>,
 }
@@ -175,7 +175,8 @@ pub struct CastInfo {
     pub failed: Vec<CastFailure>,
     /// Microseconds since 1970 at which it began.
     pub began_unix_us: u64,
-    /// The control node was started again meanwhile: what it sent before is in none of these counts.
+    /// The control node was started again meanwhile: what it sent before is in none of these
+    /// counts.
     #[serde(default)]
     pub resumed: bool,
     /// Milliseconds from its begin until now, or until the last node had it.
@@ -185,7 +186,8 @@ pub struct CastInfo {
     pub absent_ms: f64,
     /// Milliseconds that one link needs for the data once.
     pub limit_ms: f64,
-    /// The time without that absence as a multiple of it, once it is done; none where nothing had to be brought.
+    /// The time without that absence as a multiple of it, once it is done; none where nothing had
+    /// to be brought.
     pub ratio: Option<f64>,
     /// Blocks of the content.
     pub blocks: u32,

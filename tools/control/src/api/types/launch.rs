@@ -192,8 +192,8 @@ pub struct RankReport {
     /// ... to the arrival of its exit.
     #[serde(default)]
     pub exit_ms: Option<f64>,
-    /// Its node was free again at this place in the order of decisions (`placement.decision`): those above it
-    /// could give the node out, those below could not.
+    /// Its node was free again at this place in the order of decisions (`placement.decision`):
+    /// those above it could give the node out, those below could not.
     #[serde(default)]
     pub freed: Option<u64>,
     /// Microseconds from the arrival of the launch to being ready, on the node's clock.

@@ -96,8 +96,8 @@ pub struct Placement {
     /// How it is known that no other free nodes have fewer, where it is: in the words of
     /// `hearth plan`.
     pub certificate: String,
-    /// All nodes that were free when they were chosen, as a hostlist; empty where the cluster has more
-    /// than 1,024 nodes.
+    /// All nodes that were free when they were chosen, as a hostlist; empty where the cluster has
+    /// more than 1,024 nodes.
     pub free: String,
     /// When, in microseconds since 1970; rising from decision to decision, no two the same.
     pub decision: u64,

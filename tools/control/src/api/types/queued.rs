@@ -1,10 +1,10 @@
 //! What the queue looks like to clients, and what changes a job's place in it.
 //!
-//! Key types: [`QueuedJob`] (a row of `hearth queue`), [`DrainRequest`]. Neighbours: `api::queue` serves
-//! them, `cli::queue` and `cli::tree` print them; `queue` has what the job runner knows.
+//! Key types: [`QueuedJob`] (a row of `hearth queue`), [`DrainRequest`]. Neighbours: `api::queue`
+//! serves them, `cli::queue` and `cli::tree` print them; `queue` has what the job runner knows.
 //!
-//! Invariant: as for all of `api::types`. A row has what a table shows and nothing that grows with the
-//! job's ranks, since ten thousand of them are one answer.
+//! Invariant: as for all of `api::types`. A row has what a table shows and nothing that grows with
+//! the job's ranks, since ten thousand of them are one answer.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

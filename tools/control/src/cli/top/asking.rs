@@ -2,8 +2,9 @@
 //!
 //! Key type: [`Hearing`]. Neighbour: [`super::watch`] looks at it between two keys.
 //!
-//! Invariants: nothing here makes the loop over keys wait, whatever control does. A terminal that takes nothing holds the loop
-//! up: then the newest picture is all that is kept, and a signal ends the command nevertheless.
+//! Invariants: nothing here makes the loop over keys wait, whatever control does. A terminal that
+//! takes nothing holds the loop up: then the newest picture is all that is kept, and a signal ends
+//! the command nevertheless.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long an answer may take until the screen says that none comes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long after a signal the loop may take to end by itself; a write to the terminal may hold it up for ever.
+/// How long after a signal the loop may take to end by itself; a write to the terminal may hold it
+/// up for ever.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What has come.

@@ -291,7 +291,8 @@ fn a_node_that_does_not_end_the_first_attempt_gets_no_second() {
     assert_eq!(lab.state(id), JobState::Starting);
 }
 
-/// A start takes no longer for large files; what is wrong with them shows later, and the job says it.
+/// A start takes no longer for large files; what is wrong with them shows later, and the job says
+/// it.
 #[test]
 fn a_restart_reads_no_file_and_starts_no_job_before_its_files_are_read() {
     let damage: fn(&Path) = |path| std::fs::write(path, b"damaged").unwrap();

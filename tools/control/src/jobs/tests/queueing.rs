@@ -1,4 +1,5 @@
-//! Which job starts when: priorities, holds, dependencies, limits of users, drained nodes; batch jobs.
+//! Which job starts when: priorities, holds, dependencies, limits of users, drained nodes; batch
+//! jobs.
 
 use super::*;
 use crate::api::types::{AfterCondition, AfterJob, JobInfo, Why};

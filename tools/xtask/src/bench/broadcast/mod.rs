@@ -1,9 +1,11 @@
-//! `cargo xtask bench broadcast`: one object to many nodes, as a ratio to what one link needs for it once.
+//! `cargo xtask bench broadcast`: one object to many nodes, as a ratio to what one link needs for
+//! it once.
 //!
-//! Neighbours: [`sim`] runs the simulator at scale, [`qemu`] real kernels behind limited links, [`peers`]
-//! the hosted endpoint beside other programs that do the same.
+//! Neighbours: [`sim`] runs the simulator at scale, [`qemu`] real kernels behind limited links,
+//! [`peers`] the hosted endpoint beside other programs that do the same.
 //!
-//! Invariant: all three divide by the same limit, [`super::links::limit_s`]: nothing that a protocol of ours adds is part of it.
+//! Invariant: all three divide by the same limit, [`super::links::limit_s`]: nothing that a
+//! protocol of ours adds is part of it.
 
 mod peers;
 mod qemu;

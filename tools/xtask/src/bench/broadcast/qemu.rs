@@ -1,10 +1,11 @@
 //! Real kernels in QEMU behind limited links: cases `qemu-NODES/RATE/SIZE/SCHEME`.
 //!
-//! Key type: [`Kind`]. `hearth cast` brings a file into the memory of all nodes, each time another one; the control
-//! node's clock says when the last node had it, counters of the interfaces say what moved. Neighbours: `super::super::cluster`.
+//! Key type: [`Kind`]. `hearth cast` brings a file into the memory of all nodes, each time another
+//! one; the control node's clock says when the last node had it, counters of the interfaces say
+//! what moved. Neighbours: `super::super::cluster`.
 //!
-//! Invariant: a figure is given only when the limits were where they belong: both ends of every link, each with a queue no
-//! longer than a switch's.
+//! Invariant: a figure is given only when the limits were where they belong: both ends of every
+//! link, each with a queue no longer than a switch's.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,8 @@ use crate::workspace::Workspace;
 
 /// The interface of the control node, and its name in cases' links.
 const SERVICE: &str = "service";
-/// Casts of the default scheme, of which medians are taken; the others are there to be seen beside it.
+/// Casts of the default scheme, of which medians are taken; the others are there to be seen beside
+/// it.
 const RUNS: usize = 3;
 /// A link may carry so much more than its limit: the token bucket at the start.
 const LINK_MOST: f64 = 1.02;
@@ -77,8 +79,8 @@ struct Cast {
 }
 
 impl Kind {
-    /// The rate that fills these links: a cast counts 38 bytes of Ethernet a full datagram of 1,394 (preamble, header, checksum,
-    /// gap) and 28 of IPv4 and UDP, the limiter 14 and 28.
+    /// The rate that fills these links: a cast counts 38 bytes of Ethernet a full datagram of 1,394
+    /// (preamble, header, checksum, gap) and 28 of IPv4 and UDP, the limiter 14 and 28.
     fn paced(&self) -> u64 {
         self.bits_per_second * (1_394 + 28 + 38) / (1_394 + 28 + 14)
     }

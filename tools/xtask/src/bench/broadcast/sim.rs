@@ -1,8 +1,10 @@
 //! The simulator at scale: cases `sim-NODES/SCHEME`, and `sim-NODES/2MB/SCHEME` for small data.
 //!
-//! Neighbours: `netstack-sim` runs them; `cargo xtask sim broadcast` is the same by hand. Key table: [`CASES`].
+//! Neighbours: `netstack-sim` runs them; `cargo xtask sim broadcast` is the same by hand. Key
+//! table: [`CASES`].
 //!
-//! Invariant: every figure comes from a run whose checker found that each living node has all of the data.
+//! Invariant: every figure comes from a run whose checker found that each living node has all of
+//! the data.
 
 use std::process::Stdio;
 
@@ -14,8 +16,8 @@ use crate::workspace::Workspace;
 
 /// Duplicates in per cent of the fragments needed: time-outs and cancels are right.
 const DUPLICATES_MOST: f64 = 0.5;
-/// Datagrams that find a port full where nothing is wrong: it holds the 256 KB that may wait there, so nothing more can be
-/// measured to wait.
+/// Datagrams that find a port full where nothing is wrong: it holds the 256 KB that may wait there,
+/// so nothing more can be measured to wait.
 const OVERFLOWED_MOST: f64 = 0.0;
 /// Nodes of the largest runs, which have bounds of their own.
 const LARGE: u32 = 16_512;
@@ -27,9 +29,11 @@ const MEMORY_MOST_BYTES: f64 = 12e9;
 const SLOW_MOST: f64 = 1.05;
 /// The ratio at 16,512 nodes to that at 512: the time does not depend on the number of nodes.
 const SCALE_MOST: f64 = 1.05;
-/// How far a scheme may be from the figure that the method page has for it, which counts the headers of full datagrams only.
+/// How far a scheme may be from the figure that the method page has for it, which counts the
+/// headers of full datagrams only.
 const PAGE_MOST: f64 = 0.05;
-/// What Hearth's own headers, and datagrams that are not full because blocks are cut evenly, take of every link.
+/// What Hearth's own headers, and datagrams that are not full because blocks are cut evenly, take
+/// of every link.
 const OWN_HEADERS: f64 = 1.023;
 /// Bytes of an object of 1,000 blocks.
 const THOUSAND_BLOCKS: &str = "8192000";

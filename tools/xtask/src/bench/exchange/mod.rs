@@ -1,9 +1,11 @@
-//! `cargo xtask bench exchange`: a block from every rank to every other, as a ratio to what a link needs for the blocks of one rank.
+//! `cargo xtask bench exchange`: a block from every rank to every other, as a ratio to what a link
+//! needs for the blocks of one rank.
 //!
-//! Neighbours: [`sim`] runs the simulator, [`qemu`] runs real kernels behind limited links, [`peers`] the hosted endpoint beside other programs that do the
-//! same.
+//! Neighbours: [`sim`] runs the simulator, [`qemu`] runs real kernels behind limited links,
+//! [`peers`] the hosted endpoint beside other programs that do the same.
 //!
-//! Invariant: all divide by (p - 1) blocks in full datagrams: [`limit_s`] as the limiter charges them, the simulator with preamble and gap.
+//! Invariant: all divide by (p - 1) blocks in full datagrams: [`limit_s`] as the limiter charges
+//! them, the simulator with preamble and gap.
 
 mod peers;
 mod qemu;

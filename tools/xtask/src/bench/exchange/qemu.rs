@@ -1,10 +1,11 @@
-//! Real kernels in QEMU: exchanges behind limited links, cases `qemu-NODES/RATE/SIZE/SCHEME`, and the latency of small operations,
-//! cases `qemu-16/latency`.
+//! Real kernels in QEMU: exchanges behind limited links, cases `qemu-NODES/RATE/SIZE/SCHEME`, and
+//! the latency of small operations, cases `qemu-16/latency`.
 //!
-//! Key type: [`Kind`]. The program `ranks-time` measures with the nodes' clocks, and compares every byte. Neighbours:
-//! `super::super::{cluster, links}`.
+//! Key type: [`Kind`]. The program `ranks-time` measures with the nodes' clocks, and compares every
+//! byte. Neighbours: `super::super::{cluster, links}`.
 //!
-//! Invariant: a figure is given only when the limits were where they belong, and the processors had something left over.
+//! Invariant: a figure is given only when the limits were where they belong, and the processors had
+//! something left over.
 
 use anyhow::{Context, Result, ensure};
 
@@ -18,8 +19,9 @@ use crate::workspace::Workspace;
 const RATIO_MOST: f64 = 1.15;
 /// Exchanges in one job, of which the median is taken.
 const REPEATS: &str = "9";
-/// Exchanges in a job before it: the program's pages come in, and the emulator translates what an exchange of this size runs,
-/// which takes it longer than the exchange. Otherwise the scheme that is first in a cluster pays for all.
+/// Exchanges in a job before it: the program's pages come in, and the emulator translates what an
+/// exchange of this size runs, which takes it longer than the exchange. Otherwise the scheme that
+/// is first in a cluster pays for all.
 const WARM_UP: &str = "3";
 /// Nodes of the measurement of small operations.
 const LATENCY_NODES: usize = 16;
@@ -69,8 +71,8 @@ const KINDS: [Kind; 4] = [
 /// Schemes as cases and `HEARTH_EXCHANGE` name them; ours first.
 const SCHEMES: [&str; 4] = ["default", "at-once", "published", "published-L=4"];
 
-/// Operations whose latency is measured, as the metric names them, and what `ranks-time` is told: in the last one ranks that wait do
-/// not halt their processors.
+/// Operations whose latency is measured, as the metric names them, and what `ranks-time` is told:
+/// in the last one ranks that wait do not halt their processors.
 const SMALL: [(&str, &[&str]); 3] = [
     ("send_receive_8_bytes", &["latency", "0", "9"]),
     ("barrier", &["barrier", "0", "9"]),
@@ -170,7 +172,8 @@ fn rows(report: &mut Report, kind: &Kind, scheme: &str, all: &[f64], idle: f64) 
     report.row(context("processors_idle", idle, "share"));
 }
 
-/// Small operations on links without limits, in round trips of an ICMP echo between control and a node.
+/// Small operations on links without limits, in round trips of an ICMP echo between control and a
+/// node.
 fn latency(workspace: &Workspace, report: &mut Report, case: &str) -> Result<()> {
     report.progress(&format!("{LATENCY_NODES} nodes: power on"));
     let options = ["--direct", "--memory", "48M"];

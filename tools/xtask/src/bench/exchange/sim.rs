@@ -1,9 +1,11 @@
-//! The simulator: cases `sim-RANKS/BYTES/SCHEME`, and the same with faults: `+loss0.1`, `+loss1`, `+pauses`, `+late2`. Where there
-//! are more than a few million packets, what the default is compared with meets faults only if such cases are named.
+//! The simulator: cases `sim-RANKS/BYTES/SCHEME`, and the same with faults: `+loss0.1`, `+loss1`,
+//! `+pauses`, `+late2`. Where there are more than a few million packets, what the default is
+//! compared with meets faults only if such cases are named.
 //!
 //! Neighbours: `netstack-sim` runs them; `cargo xtask sim exchange` is the same by hand.
 //!
-//! Invariant: every figure comes from a run whose checker found that each block came once and whole.
+//! Invariant: every figure comes from a run whose checker found that each block came once and
+//! whole.
 
 use std::process::Stdio;
 
@@ -15,7 +17,8 @@ use crate::workspace::Workspace;
 
 /// Data packets sent to needed, of the default.
 const SENT_MOST: f64 = 1.02;
-/// What goes wrong: the end of a case's name, the argument, and the goal of the default for blocks of 64 KB and more.
+/// What goes wrong: the end of a case's name, the argument, and the goal of the default for blocks
+/// of 64 KB and more.
 const FAULTS: &[(&str, Option<&str>, f64)] = &[
     ("", None, 1.05),
     ("+loss0.1", Some("--loss=0.1%"), 1.10),

@@ -1,6 +1,7 @@
 //! What `hearth run --report=FILE` says of a launch, put together over the ranks of the job.
 //!
-//! Key type: [`Figures`]. Neighbours: `hearth` runs the jobs; the control node's API types name the fields.
+//! Key type: [`Figures`]. Neighbours: `hearth` runs the jobs; the control node's API types name the
+//! fields.
 //!
 //! Invariant: a field that is not there is an error, never a zero.
 
@@ -10,7 +11,8 @@ use serde_json::Value;
 /// Bytes of a page.
 const PAGE_BYTES: f64 = 4096.0;
 
-/// One launch of a program on all its nodes. Counts are sums of the ranks, times and instructions those of the last.
+/// One launch of a program on all its nodes. Counts are sums of the ranks, times and instructions
+/// those of the last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// Every rank found the program retained.
@@ -28,11 +30,13 @@ pub struct Figures {
     pub launch_ms: f64,
     /// From dispatch to the exit.
     pub exit_ms: f64,
-    /// From the launch message's arrival to the first instruction, in ticks of the time-stamp counter.
+    /// From the launch message's arrival to the first instruction, in ticks of the time-stamp
+    /// counter.
     pub launch_ticks: f64,
     /// ... to the exit.
     pub exit_ticks: f64,
-    /// From the launch message's arrival to the first instruction, in microseconds of the node's clock.
+    /// From the launch message's arrival to the first instruction, in microseconds of the node's
+    /// clock.
     pub node_launch_us: f64,
     pub table_pages: f64,
     pub large_pages: f64,
@@ -99,7 +103,8 @@ impl Figures {
         }
     }
 
-    /// Several launches of the same kind as one: the worst of the counts, the medians of times and instructions.
+    /// Several launches of the same kind as one: the worst of the counts, the medians of times and
+    /// instructions.
     pub fn typical(launches: &[Self]) -> Self {
         let most = |field: fn(&Self) -> f64| launches.iter().map(field).fold(0.0, f64::max);
         let middle = |field: fn(&Self) -> f64| super::super::median(launches.iter().map(field));

@@ -1,12 +1,15 @@
 //! `bench launch`: what it costs to start a program, cold and warm, beside a Linux node.
 //!
-//! Cases: `PROGRAM/NODES/cold` (the nodes hold nothing of the program), `/warm` (they ran it before), `/warm-50` (and 50
-//! other programs since: one launch, figures of that one; all of them are still held), and `linux/PROGRAM/NODES/cold`, `/warm`: a Linux node that fetches the same file over the same
-//! links into tmpfs and runs it. Beyond these, at one node: `/cold-large`, `/warm-large` (text in 2 MiB frames),
-//! `/warm-never` and `/warm-always` (retained pages are not verified, or every one is; else it is a sample after the run).
+//! Cases: `PROGRAM/NODES/cold` (the nodes hold nothing of the program), `/warm` (they ran it
+//! before), `/warm-50` (and 50 other programs since: one launch, figures of that one; all of them
+//! are still held), and `linux/PROGRAM/NODES/cold`, `/warm`: a Linux node that fetches the same
+//! file over the same links into tmpfs and runs it. Beyond these, at one node: `/cold-large`,
+//! `/warm-large` (text in 2 MiB frames), `/warm-never` and `/warm-always` (retained pages are not
+//! verified, or every one is; else it is a sample after the run).
 //!
-//! Each figure comes from one of two kinds of machine. *Timed*: links limited to [`RATE`], clocks run; milliseconds,
-//! bytes, faults. *Counted*: `-icount shift=0`, links as fast as they go; instructions.
+//! Each figure comes from one of two kinds of machine. *Timed*: links limited to [`RATE`], clocks
+//! run; milliseconds, bytes, faults. *Counted*: `-icount shift=0`, links as fast as they go;
+//! instructions.
 //!
 //! | metric | is |
 //! |---|---|
@@ -18,9 +21,11 @@
 //! | `launch_wait_us` | of these, the time a node was halted: what it waited for another message. A warm launch is one message and its acknowledgement, so it waits for none |
 //! | `wire_ratio` | `exit_ms` over the time that the touched bytes of all ranks need on the control node's link; where the program's source says what it touches, that is taken, else what the nodes count |
 //!
-//! On Linux: `launch_ms` is fetch, fork and exec (cold), or fork and exec (warm), to the first instruction.
+//! On Linux: `launch_ms` is fetch, fork and exec (cold), or fork and exec (warm), to the first
+//! instruction.
 //!
-//! Neighbours: [`peer`] is the Linux node, [`hearth`] the Hearth node, [`figures`] reads what they report.
+//! Neighbours: [`peer`] is the Linux node, [`hearth`] the Hearth node, [`figures`] reads what they
+//! report.
 //!
 //! Invariant: goals compare with a Linux node measured in the same run.
 
@@ -59,7 +64,8 @@ struct Program {
     /// Its file under `programs/`.
     file: &'static str,
     arguments: &'static [&'static str],
-    /// Bytes of its text that it executes, where the source says so: then its cold launch is limited by the link.
+    /// Bytes of its text that it executes, where the source says so: then its cold launch is
+    /// limited by the link.
     touched_bytes: Option<f64>,
 }
 
@@ -72,7 +78,8 @@ const fn program(name: &'static str, file: &'static str) -> Program {
     }
 }
 
-/// What `tests/programs/musl-bigtext.c` executes of itself in pages, 4,096 of 4 KiB; its library comes on top.
+/// What `tests/programs/musl-bigtext.c` executes of itself in pages, 4,096 of 4 KiB; its library
+/// comes on top.
 const TEXT_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// 16 MiB of text of which all is executed, and of which a twentieth is.
@@ -86,7 +93,8 @@ const TEXT_FEW: Program = Program {
     ..program("text-16m-5", "musl-bigtext")
 };
 
-/// Programs of one file stand in the order of what they touch, so that a warm launch finds its pages.
+/// Programs of one file stand in the order of what they touch, so that a warm launch finds its
+/// pages.
 const PROGRAMS: [Program; 6] = [
     program("musl-hello", "musl-hello"),
     program("glibc-hello", "hello-c"),
@@ -137,8 +145,8 @@ impl Variant {
     }
 }
 
-/// What was measured of Linux in this run, by program, on a machine whose clock counts instructions: the goals of warm
-/// launches.
+/// What was measured of Linux in this run, by program, on a machine whose clock counts
+/// instructions: the goals of warm launches.
 #[derive(Debug, Default)]
 struct Yardstick {
     counted: BTreeMap<&'static str, Launched>,

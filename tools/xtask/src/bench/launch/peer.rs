@@ -1,9 +1,10 @@
 //! The Linux node: fetches a program's file into tmpfs and runs it, cold and warm.
 //!
-//! Key type: [`Launched`]. Neighbours: `tests/programs/musl-linux-launch.c` measures on the node; `super::super::linux`
-//! makes the system.
+//! Key type: [`Launched`]. Neighbours: `tests/programs/musl-linux-launch.c` measures on the node;
+//! `super::super::linux` makes the system.
 //!
-//! Invariant: all nodes of a case begin at once, when a file appears on the server that they all ask.
+//! Invariant: all nodes of a case begin at once, when a file appears on the server that they all
+//! ask.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +25,8 @@ const LAUNCHER: &str = "musl-linux-launch";
 const MARKER: &str = "LINUX-LAUNCHED";
 /// Warm runs of which the median is taken.
 const RUNS: usize = 9;
-/// Memory of a node: the system, and 16 MiB of text in three places (file, copy with the probe, the launcher).
+/// Memory of a node: the system, and 16 MiB of text in three places (file, copy with the probe, the
+/// launcher).
 const MEMORY_MIB: u32 = 256;
 
 /// One program's launches on Linux: the slowest of the nodes.

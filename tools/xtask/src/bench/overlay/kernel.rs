@@ -1,8 +1,9 @@
 //! What a communication process costs a kernel: case `kernel/1hz-32`, in instructions.
 //!
-//! Neighbours: the kernel's test `overlay-cost` measures (`kernel/src/ktest/monitoring.rs`): a communication process with 32
-//! children and its own back end, one stream of 32 metrics once a second, through the kernel's network stack; QEMU's clock
-//! counts instructions (`-icount shift=0`: one tick of the time-stamp counter an instruction).
+//! Neighbours: the kernel's test `overlay-cost` measures (`kernel/src/ktest/monitoring.rs`): a
+//! communication process with 32 children and its own back end, one stream of 32 metrics once a
+//! second, through the kernel's network stack; QEMU's clock counts instructions (`-icount shift=0`:
+//! one tick of the time-stamp counter an instruction).
 //!
 //! Invariant: the figures are those of a test that passed.
 
@@ -18,7 +19,8 @@ use crate::workspace::Workspace;
 
 const CASE: &str = "kernel/1hz-32";
 const TEST: &str = "overlay-cost";
-/// Instructions that a core of a gigahertz and one instruction a cycle does in a second: what a share is of.
+/// Instructions that a core of a gigahertz and one instruction a cycle does in a second: what a
+/// share is of.
 const CORE: f64 = 1e9;
 /// A thousandth of that.
 const SHARE_MOST: f64 = 0.001;

@@ -1,4 +1,5 @@
-//! Real kernels in QEMU: cases `qemu-16/...` and `page/bundle`, measured by the end-to-end scenarios.
+//! Real kernels in QEMU: cases `qemu-16/...` and `page/bundle`, measured by the end-to-end
+//! scenarios.
 //!
 //! Neighbour: `tests/src/e2e` prints lines `figure CASE METRIC VALUE UNIT`. Key table: [`GOALS`].
 //!
@@ -40,7 +41,8 @@ const GOALS: [(&str, &str, Goal); 6] = [
 /// Units that scenarios print.
 const UNITS: [&str; 5] = ["ms", "nodes", "bytes", "pictures", "ticks of a process"];
 
-/// Every case that was asked for. One run of the scenarios measures all of those on one kind of cluster.
+/// Every case that was asked for. One run of the scenarios measures all of those on one kind of
+/// cluster.
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     for kind in ["page/", "qemu-16/"] {
         let of_kind = SCENARIOS.iter().filter(|(_, case)| case.starts_with(kind));

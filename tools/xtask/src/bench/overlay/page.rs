@@ -4,7 +4,8 @@
 
 use super::super::control_test::Case;
 
-/// Longest median until the page shows all nodes and the first line, and until the line of the hour is there.
+/// Longest median until the page shows all nodes and the first line, and until the line of the hour
+/// is there.
 const GOAL_MS: f64 = 1_000.0;
 
 /// The only case: times from the begin of the page to what a user sees.

@@ -1,8 +1,10 @@
 //! The simulator at scale: cases `sim-16384/...`.
 //!
-//! Neighbours: `netstack-sim` runs them; `cargo xtask sim overlay` is the same by hand. Key table: [`CASES`].
+//! Neighbours: `netstack-sim` runs them; `cargo xtask sim overlay` is the same by hand. Key table:
+//! [`CASES`].
 //!
-//! Invariant: every figure comes from a run whose checker held the books against what its nodes submitted.
+//! Invariant: every figure comes from a run whose checker held the books against what its nodes
+//! submitted.
 
 use std::process::Stdio;
 
@@ -15,7 +17,8 @@ use crate::workspace::Workspace;
 
 /// Beyond its slowest child, or the wait for it, a level takes at most this.
 const LEVEL_MOST_US: f64 = 5_000.0;
-/// From the death of a process until its children have another parent: three seconds to notice, one to move.
+/// From the death of a process until its children have another parent: three seconds to notice, one
+/// to move.
 const MOVED_MOST_US: f64 = 4_000_000.0;
 /// Until the tree is down.
 const DOWN_MOST_MS: f64 = 2_000.0;

@@ -1,6 +1,7 @@
 //! The files that the control node keeps: cases `store/...`.
 //!
-//! Neighbours: `monitor-bench` of `hearth-monitor` measures the store, in CPU time of its own process.
+//! Neighbours: `monitor-bench` of `hearth-monitor` measures the store, in CPU time of its own
+//! process.
 //!
 //! Invariant: the hour that is stored is the same in every run; only the times differ.
 

@@ -1,10 +1,12 @@
 //! The hosted endpoint beside other programs that give one file to many receivers.
 //!
-//! Cases are `peers-RECEIVERS/PROGRAM` and `peers-RECEIVERS/PROGRAM+slow1` (one receiver's link at a tenth); the file has
-//! 4 MB, links have 50 Mbit/s in both directions. Neighbours: [`namespaces`] makes the links, [`tools`] starts the programs.
+//! Cases are `peers-RECEIVERS/PROGRAM` and `peers-RECEIVERS/PROGRAM+slow1` (one receiver's link at
+//! a tenth); the file has 4 MB, links have 50 Mbit/s in both directions. Neighbours: [`namespaces`]
+//! makes the links, [`tools`] starts the programs.
 //!
-//! Key type: [`Run`]. The clock starts before the first process is started and stops when the programs have ended and every
-//! receiver's file is whole and has been compared. Invariant: a file that differs is an error, never a figure.
+//! Key type: [`Run`]. The clock starts before the first process is started and stops when the
+//! programs have ended and every receiver's file is whole and has been compared. Invariant: a file
+//! that differs is an error, never a figure.
 
 mod tools;
 
@@ -43,7 +45,8 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(3);
 /// A link may be so much faster or slower than it was limited to.
 const RATE_TOLERANCE: f64 = 0.02;
-/// Without limits the data must take at most this part of the time with them, else processors were the bottleneck.
+/// Without limits the data must take at most this part of the time with them, else processors were
+/// the bottleneck.
 const UNLIMITED_MOST: f64 = 0.5;
 /// Port of the check of links.
 const CHECK_PORT: &str = "7118";
@@ -55,7 +58,8 @@ struct Run {
     whole_s: f64,
     /// When each receiver's file was there, the slow one's last.
     complete_s: Vec<f64>,
-    /// From the first percent on the sender's link to the last byte on each receiver's, or what the program measured.
+    /// From the first percent on the sender's link to the last byte on each receiver's, or what the
+    /// program measured.
     data_s: f64,
     /// Bytes on the sender's link, as charged.
     sent_bytes: f64,
@@ -312,7 +316,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Every node sends to the next one at once: each link carries its rate in both directions, and no more.
+    /// Every node sends to the next one at once: each link carries its rate in both directions, and
+    /// no more.
     fn links(&self, report: &mut Report, network: &Network) -> Result<()> {
         let case = format!("peers-{}/links", self.receivers);
         let nodes = self.receivers + 1;
@@ -454,8 +459,9 @@ struct Watched {
     sent_bytes: f64,
 }
 
-/// Looks at the counters until it is over. The data phase ends when each receiver's link has carried the file in full
-/// datagrams, less half a percent for what larger segments save: a little early for programs that had to repeat some.
+/// Looks at the counters until it is over. The data phase ends when each receiver's link has
+/// carried the file in full datagrams, less half a percent for what larger segments save: a little
+/// early for programs that had to repeat some.
 fn watch(
     network: &Network,
     base: &[Traffic],
@@ -506,7 +512,8 @@ fn await_files(files: &[std::path::PathBuf], began: Instant) -> Result<Vec<f64>>
     }
 }
 
-/// Waits for the programs' end; their exit status is not asked for: what counts is what the receivers have.
+/// Waits for the programs' end; their exit status is not asked for: what counts is what the
+/// receivers have.
 fn await_end(started: &mut Started) -> Result<()> {
     let deadline = Instant::now() + END_LIMIT;
     for child in &mut started.foreground {

@@ -1,7 +1,9 @@
-/* One file from rank 0 to all ranks by MPI_Bcast; every other rank writes it, then gives it its name.
+/* One file from rank 0 to all ranks by MPI_Bcast; every other rank writes it, then gives it its
+ * name.
  *
- * mpi-broadcast FILE FOLDER [leave]: rank R writes FOLDER/R/incoming and renames it to FOLDER/R/file. Rank 0 prints the
- * seconds from a barrier to the last rank's last byte. With `leave` the processes end without MPI_Finalize.
+ * mpi-broadcast FILE FOLDER [leave]: rank R writes FOLDER/R/incoming and renames it to
+ * FOLDER/R/file. Rank 0 prints the seconds from a barrier to the last rank's last byte. With
+ * `leave` the processes end without MPI_Finalize.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
 //! The programs that are compared: how each is started so that every receiver gets one file.
 //!
-//! Key types: [`Tool`], [`Started`]. Neighbours: `super` measures what is started here; docs/measuring.md lists the
-//! command lines.
+//! Key types: [`Tool`], [`Started`]. Neighbours: `super` measures what is started here;
+//! docs/measuring.md lists the command lines.
 //!
-//! Each peer is measured as it comes and with the best settings that were found for these links. Invariant: a
-//! receiver's file gets the name [`FILE`] in its folder when it is complete, not before.
+//! Each peer is measured as it comes and with the best settings that were found for these links.
+//! Invariant: a receiver's file gets the name [`FILE`] in its folder when it is complete, not
+//! before.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,11 @@ use super::super::super::namespaces::{INTERFACE, Network, address};
 pub const FILE: &str = "file";
 /// Where Hearth's receivers listen.
 const HEARTH_PORT: u16 = 7117;
-/// Rate that makes Hearth's endpoint fill a limited link: it counts 38 bytes of Ethernet a datagram (preamble, header,
-/// checksum, gap), the limiter 14; 50 Mbit/s times 1,460 / 1,436.
+/// Rate that makes Hearth's endpoint fill a limited link: it counts 38 bytes of Ethernet a datagram
+/// (preamble, header, checksum, gap), the limiter 14; 50 Mbit/s times 1,460 / 1,436.
 const HEARTH_RATE: &str = "50800kbit";
-/// What a sender paces itself to on a limited link of 50 Mbit/s when it wants a figure, in kbit/s of IP packets.
+/// What a sender paces itself to on a limited link of 50 Mbit/s when it wants a figure, in kbit/s
+/// of IP packets.
 const PACED_KBIT: &str = "49500";
 /// The same where links are as fast as they go.
 const UNPACED_KBIT: &str = "400000";
@@ -32,7 +34,8 @@ const OPEN_MPI_CHAIN: &[&str] = &[
     "coll_tuned_bcast_algorithm=3",
     "coll_tuned_bcast_algorithm_segmentsize=8192",
 ];
-/// Open MPI: TCP over the limited links only, and ranks that share two processors let each other run.
+/// Open MPI: TCP over the limited links only, and ranks that share two processors let each other
+/// run.
 const OPEN_MPI_LINKS: &[&str] = &[
     "pml=ob1",
     "btl=tcp,self",
@@ -237,8 +240,8 @@ fn hearth(job: &Job) -> Result<Started> {
     })
 }
 
-/// udpcast (multicast): tuned, the sender looks for receivers every 20 ms and does not wait for an acknowledgement before
-/// the next slice, and receivers do not stay half a second after the end.
+/// udpcast (multicast): tuned, the sender looks for receivers every 20 ms and does not wait for an
+/// acknowledgement before the next slice, and receivers do not stay half a second after the end.
 fn udpcast(job: &Job, settings: Settings) -> Result<Started> {
     let (sender, receiver): (&[&str], &str) = match settings {
         Settings::Tuned => (
@@ -271,8 +274,9 @@ fn udpcast(job: &Job, settings: Settings) -> Result<Started> {
     })
 }
 
-/// UFTP (multicast): it needs the rate in any case (its default is 1 Mbit/s); tuned, it also gets larger blocks. A first
-/// estimate of the round trip nearer the truth (`-r`) makes it wait longer as often as shorter.
+/// UFTP (multicast): it needs the rate in any case (its default is 1 Mbit/s); tuned, it also gets
+/// larger blocks. A first estimate of the round trip nearer the truth (`-r`) makes it wait longer
+/// as often as shorter.
 fn uftp(job: &Job, settings: Settings) -> Result<Started> {
     let tuned: &[&str] = match settings {
         Settings::Tuned => &["-b", "1440"],
@@ -344,7 +348,8 @@ fn open_mpi(job: &Job, settings: Settings) -> Result<Started> {
     })
 }
 
-/// MPICH: `leave`, because MPI_Finalize over UCX's TCP does not return in Debian 12's version; mpirun then ends in error.
+/// MPICH: `leave`, because MPI_Finalize over UCX's TCP does not return in Debian 12's version;
+/// mpirun then ends in error.
 fn mpich(job: &Job, settings: Settings) -> Result<Started> {
     let tuned: &[&str] = match settings {
         Settings::Tuned => MPICH_RING,

@@ -1,9 +1,10 @@
 //! The hosted endpoint beside other programs that exchange blocks between all pairs: cases
 //! `peers-RANKS/RATE/SIZE/PROGRAM` and `...+loss1` (one of a hundred packets is lost).
 //!
-//! Key type: [`Tool`]. Each program compares every byte, takes the time of each exchange from a barrier to the end of its own
-//! part, and says so; the slowest rank counts. Connections are made, and windows opened, before. Neighbours:
-//! `super::super::namespaces` makes the links, `super::super::mpich` starts MPICH.
+//! Key type: [`Tool`]. Each program compares every byte, takes the time of each exchange from a
+//! barrier to the end of its own part, and says so; the slowest rank counts. Connections are made,
+//! and windows opened, before. Neighbours: `super::super::namespaces` makes the links,
+//! `super::super::mpich` starts MPICH.
 //!
 //! Invariant: a program that received another byte gives no figure.
 
@@ -150,7 +151,8 @@ fn measure(
 ) -> Result<()> {
     let rate = kind.bits_per_second;
     let network = Network::make(kind.ranks - 1, kind.queue_bytes, |_| Some(rate))?;
-    // Large segments overrun the queues in front of slow links: TCP then waits for its timer at the end of each block.
+    // Large segments overrun the queues in front of slow links: TCP then waits for its timer at the
+    // end of each block.
     network.take_segments_apart()?;
     if is_lossy {
         network.lose_one_of(LOSS)?;
@@ -331,7 +333,8 @@ fn collect(logs: &Path, ranks: usize) -> Result<Vec<f64>> {
     Ok((0..REPEATS).map(slowest).collect())
 }
 
-/// The figures of each rank in a text: lines `rank R seconds S1 S2 ...`, or one JSON object of `hearth exchange`.
+/// The figures of each rank in a text: lines `rank R seconds S1 S2 ...`, or one JSON object of
+/// `hearth exchange`.
 fn figures(text: &str) -> Vec<Vec<f64>> {
     if let Ok(value) = serde_json::from_str::<serde_json::Value>(text) {
         let counted = |value: &serde_json::Value| -> Option<Vec<f64>> {

@@ -1,7 +1,9 @@
-/* mpi-exchange BYTES REPEATS: MPI_Alltoall of blocks of BYTES, which are compared; rank 0 prints "rank R seconds S1 S2 ..." for each rank, since
- * the starter mixes what several ranks print at a time.
+/* mpi-exchange BYTES REPEATS: MPI_Alltoall of blocks of BYTES, which are compared; rank 0 prints
+ * "rank R seconds S1 S2 ..." for each rank, since the starter mixes what several ranks print at a
+ * time.
  *
- * It ends without MPI_Finalize, which over UCX's TCP does not return in the version that is measured. */
+ * It ends without MPI_Finalize, which over UCX's TCP does not return in the version that is
+ * measured. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +55,8 @@ int main(int argc, char **argv)
     }
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
-    /* Lets the others' last messages and the output go: sixteen ranks that poll on two processors are slow at it. */
+    /* Lets the others' last messages and the output go: sixteen ranks that poll on two processors
+     * are slow at it. */
     sleep(5);
     _exit(0);
 }

@@ -1,9 +1,11 @@
-/* tcp-exchange MODE RANK BYTES REPEATS ADDRESS...: an all-to-all exchange over TCP connections between all pairs, made before the clock starts.
+/* tcp-exchange MODE RANK BYTES REPEATS ADDRESS...: an all-to-all exchange over TCP connections
+ * between all pairs, made before the clock starts.
  *
- *   pairwise   p - 1 steps; in step k a rank sends to the k-th rank behind it and receives from the k-th before it, then goes on
- *   at-once    everything to and from everybody at the same time
+ *   pairwise p - 1 steps; in step k a rank sends to the k-th rank behind it and receives from the
+ *   k-th before it, then goes on at-once everything to and from everybody at the same time
  *
- * Congestion control is cubic, whatever the system's default is: it was the best of those that were tried.
+ * Congestion control is cubic, whatever the system's default is: it was the best of those that were
+ * tried.
  *
  * Blocks are compared. Prints "rank R seconds S1 S2 ...". */
 #include <arpa/inet.h>
