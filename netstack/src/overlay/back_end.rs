@@ -3,8 +3,8 @@
 //! Auxiliary service processes are further collectors of the node: the back end starts one when a stream wants
 //! a metric of its range, and stops it when none does any more.
 //!
-//! Invariant: a tick is sampled once at most; ticks that passed while the node did something else are not
-//! made up.
+//! Invariant: a tick is sampled once at most, whatever trees come and go and however the estimate of
+//! the overlay's time changes; ticks that passed while the node did something else are not made up.
 
 use alloc::vec::Vec;
 
@@ -32,7 +32,7 @@ struct Stream {
     id: StreamId,
     version: u32,
     spec: Option<StreamSpec>,
-    /// The next tick that may be sampled.
+    /// The next tick that may be sampled; 0: it was just heard of.
     next: u64,
 }
 
@@ -46,6 +46,9 @@ pub(super) struct BackEnd {
     /// The job wants silence.
     pub quiet: bool,
     pub submitted: u64,
+    /// The begins of all ticks that were sampled in this boot are before this overlay time, in
+    /// microseconds. In a new tree the present may seem to be earlier: its estimate is made anew.
+    pub sampled_to: u64,
     /// From the begin of the last tick until it was sampled.
     pub lag_us: u32,
     auxiliary: u32,
@@ -63,6 +66,7 @@ impl BackEnd {
             job: None,
             quiet: false,
             submitted: 0,
+            sampled_to: 0,
             lag_us: 0,
             auxiliary,
             running: 0,
@@ -185,6 +189,16 @@ impl BackEnd {
             if !spec.scope.includes(self.node, self.job) {
                 continue;
             }
+            // A stream that was just heard of begins with the next whole tick, whenever this node's
+            // turn is: it may have been sampled in an earlier tree.
+            if stream.next == 0 {
+                let present = if now_or_never {
+                    0
+                } else {
+                    overlay.saturating_add(1)
+                };
+                stream.next = self.sampled_to.max(present).div_ceil(period);
+            }
             // The last values of a job go with the tick that would have been next: its streams end with it.
             if now_or_never && matches!(spec.scope, Scope::Job(_)) {
                 tick = tick.max(stream.next);
@@ -192,13 +206,11 @@ impl BackEnd {
             if tick < stream.next {
                 continue;
             }
-            // A stream that was just heard of begins with the next whole tick, whenever this node's turn is.
-            if stream.next == 0 && !now_or_never {
-                stream.next = overlay / period + 1;
-                continue;
-            }
             stream.next = tick + 1;
             let begin = tick.saturating_mul(period);
+            // One that was taken early is the last of its stream.
+            let until = begin.min(overlay).saturating_add(1);
+            self.sampled_to = self.sampled_to.max(until);
             self.lag_us = overlay.saturating_sub(begin).min(u64::from(u32::MAX)) as u32;
             let (node, id) = (self.node, stream.id);
             let counters = &*io.counters;

@@ -141,6 +141,8 @@ pub struct Node {
     /// Samples that the back end submitted and gave up in trees that are over.
     submitted: u64,
     dropped: u64,
+    /// How far the back end has sampled in them ([`BackEnd::sampled_to`]).
+    sampled_to: u64,
     /// Communication processes that have ended, by slot.
     ended: BTreeMap<u8, ending::Ended>,
     /// The number of the back end's next link.
@@ -188,6 +190,7 @@ impl Node {
             job: (None, false),
             submitted: 0,
             dropped: 0,
+            sampled_to: 0,
             ended: BTreeMap::new(),
             next_link: 1,
             words: ending::Words::default(),
@@ -331,6 +334,8 @@ impl Node {
         self.end_roles(now, Some(collector));
         self.tree = TreeEpoch::default();
         self.down = TreeEpoch::default();
+        // Another run of the control node may have another time.
+        self.sampled_to = 0;
         self.greet(now);
     }
 
@@ -532,6 +537,7 @@ impl Node {
         // One boot has one count, whatever trees come and go.
         back_end.submitted = core::mem::take(&mut self.submitted);
         back_end.uplink.dropped = core::mem::take(&mut self.dropped);
+        back_end.sampled_to = self.sampled_to;
         let (job, quiet) = self.job;
         back_end.adopt_job(job, quiet);
         self.back_end = Some(back_end);

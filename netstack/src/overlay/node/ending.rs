@@ -119,6 +119,7 @@ impl Node {
             let words = back_end.uplink.end(&mut io!(self, now));
             self.submitted += back_end.submitted;
             self.dropped += back_end.uplink.dropped;
+            self.sampled_to = back_end.sampled_to;
             self.next_link = back_end.uplink.next_link();
             let figures = (self.submitted, self.dropped);
             self.keep_words(words.into_values().collect(), self.process(0), figures);
@@ -222,5 +223,96 @@ impl Node {
             let refused = uplink.take_words(self.words.take());
             self.count(OverlayMetric::Overflowed, refused);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broadcast::Peer;
+    use crate::ids::{BootEpoch, NodeId};
+    use crate::overlay::message::Hello;
+    use crate::overlay::{Filter, MetricId, NodeConfig, StreamId, StreamSpec};
+    use crate::wire::key::Key;
+    use core::net::{Ipv4Addr, SocketAddrV4};
+
+    struct One;
+
+    impl Collector for One {
+        fn read(&mut self, _: MetricId) -> Option<i64> {
+            Some(1)
+        }
+    }
+
+    fn node() -> Node {
+        let peer = Peer {
+            addr: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7118),
+            mac: [0; 6],
+        };
+        let hello = Hello {
+            back_end: true,
+            cps: 0,
+            auxiliary: 0,
+            job: None,
+            factors: [crate::overlay::fixed::Fixed::whole(1); 4],
+        };
+        let config = NodeConfig {
+            node: NodeId(1),
+            boot: BootEpoch(1),
+            me: peer,
+            front_end: peer,
+            key: Key([7; 16]),
+            hello,
+            seed: 1,
+        };
+        Node::new(config, Instant::ZERO)
+    }
+
+    /// The back end of a new tree, which takes `overlay` for the present, with a tick every 100 ms.
+    fn begin(node: &mut Node, now: Instant, overlay: u64) {
+        node.end_roles(now, None);
+        node.begin_back_end(now);
+        let back_end = node.back_end.as_mut().expect("it has begun");
+        let time = now.as_micros();
+        back_end.uplink.clock.learn(now, time, (overlay, 0));
+        let spec = StreamSpec::new(
+            alloc::vec![MetricId(1)],
+            Filter::Sum,
+            Micros::from_millis(100),
+        );
+        assert!(back_end.set_stream(StreamId(1), 1, Some(spec)));
+    }
+
+    /// Samples that the node takes in so many milliseconds from `now` on.
+    fn taken(node: &mut Node, now: &mut Instant, millis: u64) -> u64 {
+        let samples = |node: &Node| node.submitted();
+        let before = samples(node);
+        for _ in 0..millis {
+            *now += Micros::from_millis(1);
+            node.tick(*now, &mut One);
+        }
+        samples(node) - before
+    }
+
+    #[test]
+    fn no_tick_is_sampled_again_in_the_next_tree() {
+        let (mut node, mut now) = (node(), Instant::from_micros(50_000_000));
+        // Its program computes: the answer that tells the time came late and is 250 ms off.
+        begin(&mut node, now, 10_350_001);
+        assert_eq!(taken(&mut node, &mut now, 100), 1, "tick 104");
+        // The next tree knows better: ticks 102 to 104 are still to come there.
+        begin(&mut node, now, 10_100_001);
+        assert_eq!(taken(&mut node, &mut now, 350), 0);
+        assert_eq!(taken(&mut node, &mut now, 300), 3, "from tick 105 on");
+    }
+
+    #[test]
+    fn another_control_node_may_have_another_time() {
+        let (mut node, mut now) = (node(), Instant::from_micros(50_000_000));
+        begin(&mut node, now, 10_350_001);
+        assert_eq!(taken(&mut node, &mut now, 100), 1);
+        node.set_key(now, Key([8; 16]), &mut One);
+        begin(&mut node, now, 1_000_001);
+        assert_eq!(taken(&mut node, &mut now, 300), 3);
     }
 }
