@@ -32,8 +32,16 @@ const RETURN_BYTES: u64 = 8;
 impl Process {
     /// Has the program enter the handlers of the signals that are due; the last of them runs first.
     /// Fails when one ends the program.
-    #[cold]
+    #[inline]
     pub(super) fn deliver(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
+        match self.signals.is_due() {
+            true => self.deliver_all(services),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn deliver_all(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
         while let Some(delivery) = self.signals.take() {
             if !delivery.action.is_handler() {
                 let signal = Signal::from_number(delivery.signal).unwrap_or(Signal::Kill);
@@ -47,6 +55,7 @@ impl Process {
 
     /// Hands a fault that would end the program to its handler. Fails with that end where there is
     /// none that can run.
+    #[cold]
     pub(super) fn catch(
         &mut self,
         services: &mut dyn NodeServices,

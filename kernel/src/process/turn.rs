@@ -34,16 +34,19 @@ impl Process {
                 Trap::Syscall => self.system_call(services),
                 Trap::PageFault { address, code } => {
                     let access = Access::from_error_code(code.0);
-                    self.fault(services, address, access).or_else(|ending| {
+                    let result = self.fault(services, address, access).or_else(|ending| {
                         let fault = Fault {
                             vector: PAGE_FAULT.into(),
                             code: code.0,
                             address,
                         };
                         self.catch(services, ending, fault)
-                    })
+                    });
+                    result.and_then(|()| self.deliver(services))
                 }
-                Trap::Interrupt { class } => self.interrupt(services, class),
+                Trap::Interrupt { class } => self
+                    .interrupt(services, class)
+                    .and_then(|()| self.deliver(services)),
                 Trap::Exception { vector, code } => {
                     let fault = Fault {
                         vector: vector.into(),
@@ -52,14 +55,10 @@ impl Process {
                     };
                     let ending = Ending::killed(Cause::Exception { vector });
                     self.catch(services, ending, fault)
+                        .and_then(|()| self.deliver(services))
                 }
             };
             if let Err(ending) = result {
-                return ending;
-            }
-            if self.signals.is_due()
-                && let Err(ending) = self.deliver(services)
-            {
                 return ending;
             }
         }

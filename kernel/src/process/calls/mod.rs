@@ -53,16 +53,14 @@ impl Process {
         self.account.system_calls += 1;
         let number = self.context.rax;
         monitor::count_call(number);
-        let result = match number {
-            // First what costs a program most when it is slow.
-            sysno::GETPID | sysno::GETTID | sysno::SET_TID_ADDRESS => Ok(PID),
-            _ => {
-                let c = &self.context;
-                let args = [c.rdi, c.rsi, c.rdx, c.r10, c.r8, c.r9];
-                self.dispatch(services, number, args)
-            }
-        };
-        self.context.rax = match result {
+        // First what costs a program most when it is slow; no signal becomes due by it.
+        if let sysno::GETPID | sysno::GETTID | sysno::SET_TID_ADDRESS = number {
+            self.context.rax = PID;
+            return Ok(());
+        }
+        let c = &self.context;
+        let args = [c.rdi, c.rsi, c.rdx, c.r10, c.r8, c.r9];
+        self.context.rax = match self.dispatch(services, number, args) {
             Ok(value) => value,
             Err(Stop::Errno(errno)) => errno.as_return(),
             Err(Stop::Restart) if self.signals.restarts() => {
@@ -73,7 +71,7 @@ impl Process {
             Err(Stop::Ending(ending)) => return Err(ending),
             Err(Stop::Cause(cause)) => return Err(Ending::killed(cause)),
         };
-        Ok(())
+        self.deliver(services)
     }
 
     fn dispatch(
