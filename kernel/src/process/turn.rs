@@ -81,8 +81,9 @@ impl Process {
         self.clock.armed = true;
     }
 
-    /// While a broadcast goes on in which this node has a part, or the program has operations with other ranks under
-    /// way, the card may interrupt the program, and what waits is taken in first (ADR 4). Otherwise all is quiet.
+    /// While a broadcast goes on in which this node has a part, or the program has operations with
+    /// other ranks under way, the card may interrupt the program, and what waits is taken in first
+    /// (ADR 4). Otherwise all is quiet.
     fn attend(&mut self, services: &mut dyn NodeServices) {
         if services.peers_deadline().is_none() {
             if core::mem::take(&mut self.clock.listening) {
@@ -116,7 +117,8 @@ impl Process {
         self.clock.armed = false;
         self.ring();
         self.publish();
-        // Interrupts for other ranks' sake come when the program has traffic: they would make that look like more of its time.
+        // Interrupts for other ranks' sake come when the program has traffic: they would make that
+        // look like more of its time.
         if matches!(class, Class::Monitor | Class::Heartbeat) {
             monitor::profile::sample(self.context.rip, || self.text_range());
         }

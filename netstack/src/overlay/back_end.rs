@@ -1,10 +1,12 @@
-//! The back end: reads the node's metrics at each tick of each stream it takes part in, and submits them.
+//! The back end: reads the node's metrics at each tick of each stream it takes part in, and submits
+//! them.
 //!
-//! Auxiliary service processes are further collectors of the node: the back end starts one when a stream wants
-//! a metric of its range, and stops it when none does any more.
+//! Auxiliary service processes are further collectors of the node: the back end starts one when a
+//! stream wants a metric of its range, and stops it when none does any more.
 //!
-//! Invariant: a tick is sampled once at most, whatever trees come and go and however the estimate of
-//! the overlay's time changes; ticks that passed while the node did something else are not made up.
+//! Invariant: a tick is sampled once at most, whatever trees come and go and however the estimate
+//! of the overlay's time changes; ticks that passed while the node did something else are not made
+//! up.
 
 use alloc::vec::Vec;
 
@@ -91,8 +93,8 @@ impl BackEnd {
         (self.job, self.quiet) = (job, quiet);
     }
 
-    /// How long after the begin of a tick this back end acts on it: the same for all streams, so that they share an
-    /// interrupt of a program that computes.
+    /// How long after the begin of a tick this back end acts on it: the same for all streams, so
+    /// that they share an interrupt of a program that computes.
     fn stagger(&self) -> u64 {
         let specs = self.streams.iter().flat_map(|stream| &stream.spec);
         let hold = specs.map(|spec| spec.hold.0 / STAGGERS_A_HOLD).min();
@@ -140,8 +142,8 @@ impl BackEnd {
         self.streams.clear();
     }
 
-    /// The node has this job now. One that wanted silence speaks once, at its end: not even its begin is measured, when its
-    /// program may be at work already.
+    /// The node has this job now. One that wanted silence speaks once, at its end: not even its
+    /// begin is measured, when its program may be at work already.
     pub fn set_job(
         &mut self,
         io: &mut Io<'_>,
@@ -199,7 +201,8 @@ impl BackEnd {
                 };
                 stream.next = self.sampled_to.max(present).div_ceil(period);
             }
-            // The last values of a job go with the tick that would have been next: its streams end with it.
+            // The last values of a job go with the tick that would have been next: its streams end
+            // with it.
             if now_or_never && matches!(spec.scope, Scope::Job(_)) {
                 tick = tick.max(stream.next);
             }
@@ -275,7 +278,8 @@ impl BackEnd {
         self.running = wanted;
     }
 
-    /// The role ends: nothing keeps running. Without the collector, those that do are given: they are to be stopped.
+    /// The role ends: nothing keeps running. Without the collector, those that do are given: they
+    /// are to be stopped.
     pub fn stop(&mut self, now: Instant, collector: Option<&mut dyn Collector>) -> u32 {
         self.taken_at.get_or_insert(now);
         if let Some(collector) = collector {

@@ -1,7 +1,8 @@
-//! The node's facade: back end, communication processes and auxiliary service processes of one node.
+//! The node's facade: back end, communication processes and auxiliary service processes of one
+//! node.
 //!
-//! The drain loop is that of [`crate::node::Endpoint`]; all datagrams are of kinds 96 to 111. Processes of one
-//! node talk to each other by the same messages, which then stay inside.
+//! The drain loop is that of [`crate::node::Endpoint`]; all datagrams are of kinds 96 to 111.
+//! Processes of one node talk to each other by the same messages, which then stay inside.
 //!
 //! Invariant: without a tree there is no role, no timer and nothing queued.
 
@@ -49,8 +50,8 @@ const LOCAL_MOST: usize = 4_096;
 pub trait Collector {
     /// The present value of a metric; None: the node does not have it.
     fn read(&mut self, metric: MetricId) -> Option<i64>;
-    /// An auxiliary service process of this kind is wanted, or not any more. Its metrics are the 256 from
-    /// [`MetricId::FIRST_AUXILIARY`] + 256 * `kind` on.
+    /// An auxiliary service process of this kind is wanted, or not any more. Its metrics are the
+    /// 256 from [`MetricId::FIRST_AUXILIARY`] + 256 * `kind` on.
     fn trigger(&mut self, kind: u8, on: bool) {
         let _ = (kind, on);
     }
@@ -149,7 +150,8 @@ pub struct Node {
     next_link: u32,
     /// What roles that ended could not tell any more.
     words: ending::Words,
-    /// Auxiliary service processes that run though nobody wants them: roles ended when the collector was not at hand.
+    /// Auxiliary service processes that run though nobody wants them: roles ended when the
+    /// collector was not at hand.
     unsettled: u32,
     /// The newest tree that the front end itself has told of.
     heard_tree: TreeEpoch,
@@ -218,8 +220,8 @@ impl Node {
         self.counters.add(metric as usize, more);
     }
 
-    /// The next datagram to send: to whom and its length, written to the front of `out`, which must have
-    /// [`crate::MAX_DATAGRAM`] bytes. Also acts on deadlines that have passed.
+    /// The next datagram to send: to whom and its length, written to the front of `out`, which must
+    /// have [`crate::MAX_DATAGRAM`] bytes. Also acts on deadlines that have passed.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -246,8 +248,9 @@ impl Node {
         None
     }
 
-    /// When to call `poll_transmit` again without other cause; a time that has passed means at once. None:
-    /// nothing is under way. A node whose program computes may call later: at the period that was asked for.
+    /// When to call `poll_transmit` again without other cause; a time that has passed means at
+    /// once. None: nothing is under way. A node whose program computes may call later: at the
+    /// period that was asked for.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.outbox.is_empty() || self.unsettled != 0 {
             return Some(Instant::ZERO);
@@ -270,15 +273,15 @@ impl Node {
         (at != Instant::FAR_FUTURE).then_some(at)
     }
 
-    /// For a node whose program computes: the first tick not before `after` among the streams with a period of
-    /// `least` or more. The node samples then, and need not be woken for anything else.
+    /// For a node whose program computes: the first tick not before `after` among the streams with
+    /// a period of `least` or more. The node samples then, and need not be woken for anything else.
     pub fn slow_tick(&self, after: Instant, least: Micros) -> Option<Instant> {
         let back_end = self.back_end.as_ref()?;
         back_end.next_tick(after, least.0..u64::MAX)
     }
 
-    /// The same for streams with a shorter period: somebody asked for it. Also when a communication process of this
-    /// node must pass a tick on.
+    /// The same for streams with a shorter period: somebody asked for it. Also when a communication
+    /// process of this node must pass a tick on.
     pub fn fast_tick(&self, after: Instant, below: Micros) -> Option<Instant> {
         let back_end = self.back_end.as_ref();
         let own = back_end.and_then(|back_end| back_end.next_tick(after, 0..below.0));
@@ -302,7 +305,8 @@ impl Node {
         self.events.push_back(event);
     }
 
-    /// The node has this job, or none. With `quiet` it sends nothing until the job ends, and then once.
+    /// The node has this job, or none. With `quiet` it sends nothing until the job ends, and then
+    /// once.
     pub fn set_job(
         &mut self,
         now: Instant,
@@ -322,7 +326,8 @@ impl Node {
         self.spread_words(now);
     }
 
-    /// It can host so many communication processes now; one for which there is no room any more is refused.
+    /// It can host so many communication processes now; one for which there is no room any more is
+    /// refused.
     pub fn offer(&mut self, cps: u8) {
         self.config.hello.cps = cps.min(MAX_CPS);
     }
@@ -339,7 +344,8 @@ impl Node {
         self.greet(now);
     }
 
-    /// The node has joined the control node again. Without a role it says HELLO again: it may be away from a tree by now.
+    /// The node has joined the control node again. Without a role it says HELLO again: it may be
+    /// away from a tree by now.
     pub fn rejoin(&mut self, now: Instant) {
         let idle = self.back_end.is_none() && self.cps.is_empty();
         if idle && matches!(self.greeting, Greeting::Off) {
@@ -453,8 +459,8 @@ impl Node {
         }
     }
 
-    /// A message for another tree. A child of an earlier one hears that its link is none; a later tree means
-    /// that this node missed something, and says HELLO.
+    /// A message for another tree. A child of an earlier one hears that its link is none; a later
+    /// tree means that this node missed something, and says HELLO.
     fn misdirected(
         &mut self,
         now: Instant,
@@ -691,7 +697,8 @@ impl Node {
             Message::TakeDown if back_end.uplink.is_linked(process) => {
                 back_end.clear_streams();
                 back_end.taken_at = Some(now);
-                // What waits goes first, so that the last figures are the last. Words that are under way: it is asked again.
+                // What waits goes first, so that the last figures are the last. Words that are
+                // under way: it is asked again.
                 let standing = back_end.standing();
                 back_end.uplink.tick(&mut io, standing);
                 if back_end.uplink.is_drained()

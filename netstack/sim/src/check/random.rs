@@ -13,15 +13,15 @@ use crate::{exchange, overlay};
 
 /// One seed of so many is run under attack.
 const ATTACKED: u64 = 5;
-/// Casts in which a defect was found once: one that was cancelled when control died, a published one
-/// whose last holder of a chunk died, a parent that died within a block, a member that was starved
-/// and took its link for slow.
+/// Casts in which a defect was found once: one that was cancelled when control died, a published
+/// one whose last holder of a chunk died, a parent that died within a block, a member that was
+/// starved and took its link for slow.
 const FOUND_CASTS: &[u64] = &[
     687, 889, 941, 1016, 1256, 1331, 1501, 1600, 1655, 1769, 1827, 1945, 1964, 2058, 2167, 2337,
     2855, 2987, 3003, 3163, 3176, 3246, 3277, 3932,
 ];
-/// The same far apart: members that waited for one another with all buffers full, and one that asked
-/// a peer that had left the cast. Seed 295 fails under attack, as it is run.
+/// The same far apart: members that waited for one another with all buffers full, and one that
+/// asked a peer that had left the cast. Seed 295 fails under attack, as it is run.
 const FOUND_FAR_CASTS: &[u64] = &[295, 100_151, 100_310, 100_369, 77_425_549_144_737];
 /// Overlays in which back ends sampled a tick again in the next tree, by whose time it was earlier.
 const FOUND_MOVING_OVERLAYS: &[u64] = &[900_000_000_691, 252_405_514_603_128, 252_405_514_603_194];
@@ -82,9 +82,9 @@ impl Family {
         }
     }
 
-    /// Seeds that show a defect which is not mended yet. A check does not run them. It leaves out this
-    /// family's rotating seeds too: some of them would show the same, and so tell nothing of a change.
-    /// A soak runs all.
+    /// Seeds that show a defect which is not mended yet. A check does not run them. It leaves out
+    /// this family's rotating seeds too: some of them would show the same, and so tell nothing of a
+    /// change. A soak runs all.
     #[must_use]
     pub fn open_defects(self) -> &'static [u64] {
         match self {

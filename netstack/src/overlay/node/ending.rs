@@ -1,11 +1,12 @@
 //! Roles end, and what they knew and could not tell is kept until the node has a parent again.
 //!
-//! Source: the overlay method, practice: accounting that adds up. A link has two ends, and only the child knows what it
-//! handed up last, only the parent what arrived. Both tell while the link is there; when it is over in a hurry (a tree made
-//! anew while a program computes, a parent that was given up) the rest is told in the next tree.
+//! Source: the overlay method, practice: accounting that adds up. A link has two ends, and only the
+//! child knows what it handed up last, only the parent what arrived. Both tell while the link is
+//! there; when it is over in a hurry (a tree made anew while a program computes, a parent that was
+//! given up) the rest is told in the next tree.
 //!
-//! Invariant: what a role holds at its end is counted as given up. Words are bounded ([`MAX_WORDS`]), set no timer without a
-//! parent, and leave the node once.
+//! Invariant: what a role holds at its end is counted as given up. Words are bounded
+//! ([`MAX_WORDS`]), set no timer without a parent, and leave the node once.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -193,7 +194,8 @@ impl Node {
         self.words.at
     }
 
-    /// Tells words when their time has come, by any role that has a parent. Without one they wait for the next.
+    /// Tells words when their time has come, by any role that has a parent. Without one they wait
+    /// for the next.
     pub(super) fn tell_words(&mut self, now: Instant) {
         if self.words.at > now {
             return;

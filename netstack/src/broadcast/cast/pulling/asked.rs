@@ -1,6 +1,7 @@
 //! A block that a member has asked for.
 //!
-//! Key types: [`Asked`], [`State`]. Neighbour: [`super`] keeps one for each block that is under way.
+//! Key types: [`Asked`], [`State`]. Neighbour: [`super`] keeps one for each block that is under
+//! way.
 //!
 //! Invariant: `missing` names the fragments that are not in `bytes`.
 
