@@ -82,6 +82,21 @@ pub(crate) struct Io<'a> {
     pub events: &'a mut VecDeque<(CastId, CastEvent)>,
 }
 
+/// Whoever waits for it takes this station for dead if it does not come. So it goes before whatever
+/// waits here to be sent.
+///
+/// Source: RFC 4222, section 2, recommendation 1.
+fn is_sign_of_life(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::AnnounceAck { .. } | Message::ReportAck { .. } | Message::EndAck { .. }
+    )
+}
+
+fn is_page(page: u32) -> impl Fn(&Message) -> bool {
+    move |message| matches!(message, Message::RosterPage { page: other, .. } if *other == page)
+}
+
 /// Whether the user has answered the announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consent {
@@ -198,7 +213,10 @@ impl Cast {
             mac: io.mac,
             message,
         };
-        io.outbox.push_back((peer, packet));
+        match is_sign_of_life(&packet.message) {
+            true => io.outbox.push_front((peer, packet)),
+            false => io.outbox.push_back((peer, packet)),
+        }
         true
     }
 
@@ -274,6 +292,7 @@ impl Cast {
         }
         if packet.message != Message::Unknown {
             self.heard = io.now;
+            self.spread.heard(sender);
         }
         match packet.message {
             Message::Announce {
@@ -397,7 +416,7 @@ impl Cast {
         for page in pages.as_slice().iter().copied() {
             match self.roster.page(page).cloned() {
                 // Whoever asks again while the page waits to be sent gets it once.
-                Some(_) if self.is_queued(from, page, io) => {}
+                Some(_) if self.is_queued(from, is_page(page), io) => {}
                 Some(peers) => {
                     self.send(from, Message::RosterPage { page, peers }, io);
                 }
@@ -410,14 +429,12 @@ impl Cast {
         }
     }
 
-    /// This page waits to be sent to this member.
-    fn is_queued(&self, to: MemberIndex, page: u32, io: &Io<'_>) -> bool {
+    /// Such a message waits to be sent to this member.
+    fn is_queued(&self, to: MemberIndex, such: impl Fn(&Message) -> bool, io: &Io<'_>) -> bool {
         let peer = self.roster.get(to);
         let mut queued = io.outbox.iter();
         queued.any(|(at, packet)| {
-            matches!(packet.message, Message::RosterPage { page: other, .. } if other == page)
-                && Some(*at) == peer
-                && packet.cast == self.id
+            packet.cast == self.id && Some(*at) == peer && such(&packet.message)
         })
     }
 

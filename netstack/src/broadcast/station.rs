@@ -1,9 +1,11 @@
 //! What member and source have in common: casts, the queue of messages, the pacers, and the cutting
 //! of trains into datagrams.
 //!
-//! Messages go before data; casts take turns with data, train by train. Each cast keeps to its own
-//! rate, all of them together to that of the link: a cast whose rate is used up is passed over, so
-//! that another may have what it leaves. A train that has begun is ended, at the link's rate.
+//! Messages go before data, a bounded number in a row: whatever others ask, this station asks for
+//! what it lacks, and sends data. Casts take turns with data, train by train. Each cast keeps to
+//! its own rate, all of them together to that of the link: a cast whose rate is used up is passed
+//! over, so that another may have what it leaves. A train that has begun is ended, at the link's
+//! rate.
 //!
 //! Invariant: everything that leaves is charged to the link's pacer and to that of its cast; no
 //! cast changes the rate of another.
@@ -39,6 +41,9 @@ const STUCK: Micros = Micros::from_millis(100);
 /// ([`MemberConfig::credit`](super::MemberConfig::credit)), so that a cast can begin beside others
 /// that have asked for all of it: a block of the largest size.
 pub const SPARE_CREDIT: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(super::FRAGMENT as u32);
+/// Most messages in a row while data waits or something could be asked for: so many short ones take
+/// about as long on a link as a block of the usual size.
+const MESSAGES_IN_A_ROW: u32 = 64;
 /// Rate before the first cast where none is given: nothing is sent then but answers.
 const BEFORE_CASTS: u64 = 1 << 27;
 
@@ -57,6 +62,8 @@ pub(crate) struct Station {
     /// Casts for which there was no room, with the number that this station has in them.
     turned_away: VecDeque<(CastId, MemberIndex)>,
     outbox: VecDeque<(Peer, Packet)>,
+    /// Messages that were sent in a row.
+    in_a_row: u32,
     events: VecDeque<(CastId, CastEvent)>,
     /// The train that is being cut into datagrams.
     train: Option<(CastId, Peer, Train)>,
@@ -88,6 +95,7 @@ impl Station {
             ended: VecDeque::new(),
             turned_away: VecDeque::new(),
             outbox: VecDeque::new(),
+            in_a_row: 0,
             events: VecDeque::new(),
             train: None,
             turn: 0,
@@ -474,7 +482,7 @@ impl Station {
         if !self.link.is_ready(now) {
             return None;
         }
-        if let Some(message) = self.poll_outbox(now, store) {
+        if let Some(message) = self.poll_in_a_row(now, store) {
             return Some(message);
         }
         let Some((id, peer, train)) = self.next_train(now, store) else {
@@ -518,6 +526,21 @@ impl Station {
         }
     }
 
+    /// The next message, unless it is the turn of what is to be asked for, and of data.
+    fn poll_in_a_row(&mut self, now: Instant, store: &mut dyn Store) -> Option<(Peer, Packet)> {
+        if self.in_a_row >= MESSAGES_IN_A_ROW {
+            self.in_a_row = 0;
+            self.make_requests(now, store);
+            return None;
+        }
+        let message = self.poll_outbox(now, store);
+        self.in_a_row = match message {
+            Some(_) => self.in_a_row + 1,
+            None => 0,
+        };
+        message
+    }
+
     fn poll_outbox(&mut self, now: Instant, store: &mut dyn Store) -> Option<(Peer, Packet)> {
         if self.outbox.is_empty() {
             self.make_requests(now, store);
@@ -542,7 +565,7 @@ impl Station {
         if !self.link.is_ready(now) {
             return None;
         }
-        if let Some((peer, packet)) = self.poll_outbox(now, store) {
+        if let Some((peer, packet)) = self.poll_in_a_row(now, store) {
             return Some((peer, wire::emit(&self.key, &packet, out)));
         }
         loop {

@@ -14,14 +14,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use random::Family;
+use random::{FIRST_ROTATING, Family};
 
 /// Seeds of every family that each check runs.
 pub const FIXED_SEEDS: u64 = 300;
 /// Seeds of every family that another check does not run.
 pub const ROTATING_SEEDS: u64 = 200;
-/// Rotating seeds are above all fixed ones, and no larger than a script keeps exactly.
-const FIRST_ROTATING: u64 = 1 << 20;
 const ROTATING_MASK: u64 = (1 << 48) - 1;
 /// A soak ends early when so many runs have failed: more tell no more.
 const SOAK_FAILURES_MOST: u64 = 20;
@@ -87,13 +85,10 @@ pub fn rotating_from(number: u64) -> u64 {
 }
 
 /// The seeds of a family in a check: the fixed ones, those that found a defect once, and the
-/// rotating unless a defect is open that these would show.
+/// rotating.
 #[must_use]
 pub fn seeds(family: Family, rotating_from: u64) -> Vec<u64> {
-    let rotating = match family.open_defects() {
-        [] => rotating_from..rotating_from + ROTATING_SEEDS,
-        _ => 0..0,
-    };
+    let rotating = rotating_from..rotating_from + ROTATING_SEEDS;
     let fixed = 1..=FIXED_SEEDS;
     let is_other = |seed: &u64| !fixed.contains(seed) && !rotating.contains(seed);
     let found = family.found().iter().copied().filter(is_other);
@@ -179,9 +174,8 @@ mod tests {
                 let from = rotating_from(number);
                 from..from + ROTATING_SEEDS
             };
-            let is_open = !family.open_defects().is_empty();
-            assert!(is_open || rotating(7).all(|seed| here.contains(&seed)));
-            assert!(!family.open_defects().iter().any(|seed| here.contains(seed)));
+            assert!(rotating(7).all(|seed| here.contains(&seed)));
+            assert!(family.found().iter().all(|seed| here.contains(seed)));
             assert!(!rotating(7 + ROTATING_SEEDS).any(|seed| here.contains(&seed)));
         }
         assert!(rotating_from(u64::MAX) < 1 << 49);

@@ -11,6 +11,8 @@ use crate::broadcast::{self, swarm::Swarm};
 use crate::scenario::Scenario;
 use crate::{exchange, overlay};
 
+/// Rotating seeds are above all fixed ones, and no larger than a script keeps exactly.
+pub(super) const FIRST_ROTATING: u64 = 1 << 20;
 /// One seed of so many is run under attack.
 const ATTACKED: u64 = 5;
 /// Casts in which a defect was found once: one that was cancelled when control died, a published
@@ -20,9 +22,19 @@ const FOUND_CASTS: &[u64] = &[
     687, 889, 941, 1016, 1256, 1331, 1501, 1600, 1655, 1769, 1827, 1945, 1964, 2058, 2167, 2337,
     2855, 2987, 3003, 3163, 3176, 3246, 3277, 3932,
 ];
-/// The same far apart: members that waited for one another with all buffers full, and one that
-/// asked a peer that had left the cast. Seed 295 fails under attack, as it is run.
-const FOUND_FAR_CASTS: &[u64] = &[295, 100_151, 100_310, 100_369, 77_425_549_144_737];
+/// Published ones with any option: a member was asked so much that it asked for nothing itself.
+const FOUND_WIDE_CASTS: &[u64] = &[252_405_514_603_042];
+/// The same far apart: members that waited for one another with all buffers full, one that asked a
+/// peer that had left the cast, and one whose answers to probes waited behind all that it had to
+/// send. Seed 295 fails under attack, as it is run.
+const FOUND_FAR_CASTS: &[u64] = &[
+    295,
+    100_151,
+    100_310,
+    100_369,
+    70_000_000_001_283,
+    77_425_549_144_737,
+];
 /// Overlays in which back ends sampled a tick again in the next tree, by whose time it was earlier.
 const FOUND_MOVING_OVERLAYS: &[u64] = &[900_000_000_691, 252_405_514_603_128, 252_405_514_603_194];
 
@@ -76,22 +88,9 @@ impl Family {
     pub fn found(self) -> &'static [u64] {
         match self {
             Family::Casts => FOUND_CASTS,
+            Family::WideCasts => FOUND_WIDE_CASTS,
             Family::FarCasts => FOUND_FAR_CASTS,
             Family::MovingOverlays => FOUND_MOVING_OVERLAYS,
-            _ => &[],
-        }
-    }
-
-    /// Seeds that show a defect which is not mended yet. A check does not run them. It leaves out
-    /// this family's rotating seeds too: some of them would show the same, and so tell nothing of a
-    /// change. A soak runs all.
-    #[must_use]
-    pub fn open_defects(self) -> &'static [u64] {
-        match self {
-            // A member gives up although others live and have what it lacks.
-            Family::WideCasts => &[252_405_514_603_042],
-            // A member that lives is told to be dead.
-            Family::FarCasts => &[70_000_000_001_283],
             _ => &[],
         }
     }
@@ -108,6 +107,10 @@ impl Family {
                 ..Attack::CHECK
             },
             Family::MovingOverlays => Attack::default(),
+            // One run in a thousand under attack shows a defect that is not mended yet, such as
+            // `--swarm=far --seed 900000000430` and `--swarm=wide --seed 900000000299`, both with
+            // `--replay 2 --flip 0.5`. It would tell nothing of a change.
+            Family::WideCasts | Family::FarCasts if seed >= FIRST_ROTATING => Attack::default(),
             _ => Attack::CHECK,
         }
     }

@@ -5,9 +5,16 @@
 //! are adopted, which goes on recursively; it is reported as failed. A member that has more than
 //! one parent in its life reports all it knows to the last one that announced.
 //!
-//! Invariant: the source hears from at most its own children and those it adopted; every wait here
-//! ends after a bounded number of attempts. What a station keeps of others is bounded by the
-//! numbers that there are, whatever they say.
+//! A child lives as long as anything comes from it, whatever that is: the answer of one that is
+//! slow may be long on its way. An attempt counts when the one before has left: what waits here to
+//! be sent says nothing about anybody else.
+//!
+//! Source: RFC 4222, section 2, recommendations 1 and 2 (hellos and acknowledgements go first, and
+//! any packet of a neighbour shows that it lives).
+//!
+//! Invariant: the source hears from at most its own children and those it adopted; every wait for
+//! one that says nothing ends after a bounded number of attempts. What a station keeps of others is
+//! bounded by the numbers that there are, whatever they say.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -96,6 +103,8 @@ struct Child {
     /// Its address was not known when something was to be sent.
     unsent: bool,
     attempts: u32,
+    /// Those since anything was heard from it.
+    unheard: u32,
     deadline: Instant,
 }
 
@@ -136,6 +145,14 @@ pub(crate) struct Spread {
 /// bits, which come round after more than an hour.
 fn stamp(now: Instant) -> u32 {
     now.as_micros() as u32
+}
+
+fn is_question(message: &Message) -> bool {
+    matches!(message, Message::Announce { .. } | Message::Probe { .. })
+}
+
+fn is_report(message: &Message) -> bool {
+    matches!(message, Message::Report(_))
 }
 
 /// The children of a node of the heap.
@@ -274,6 +291,13 @@ impl Spread {
             .find(|child| child.member == member)
     }
 
+    /// A member has said something of this cast.
+    pub(super) fn heard(&mut self, member: MemberIndex) {
+        if let Some(child) = self.child(member) {
+            child.unheard = 0;
+        }
+    }
+
     /// The member is a child of this station and was not given up.
     fn tends(&self, member: MemberIndex) -> bool {
         let mut children = self.children.iter();
@@ -289,6 +313,7 @@ impl Spread {
                 child.stage = Stage::Announcing;
                 child.leaf = leaf;
                 child.attempts = 0;
+                child.unheard = 0;
                 child.deadline = Instant::ZERO;
             }
             None => self.children.push(Child {
@@ -299,6 +324,7 @@ impl Spread {
                 ended: false,
                 unsent: false,
                 attempts: 0,
+                unheard: 0,
                 deadline: Instant::ZERO,
             }),
         }
@@ -396,14 +422,16 @@ impl Cast {
             if attempts >= adopt_after {
                 self.spread.adopt(at);
             }
-            if attempts >= GIVE_UP_AFTER {
+            if self.spread.children[at].unheard >= GIVE_UP_AFTER {
                 self.child_failed(at, FailReason::Dead, io);
                 continue;
             }
             let leaf = self.spread.children[at].leaf;
             // The source knows every address there is: one that it lacks does not come.
             let last = self.me.is_source();
+            let waits = attempts > 0 && self.is_queued(member, is_question, io);
             let sent = match stage {
+                _ if waits => true,
                 Stage::Announcing => self.announce(member, leaf, io),
                 _ => {
                     let number = stamp(io.now);
@@ -415,7 +443,9 @@ impl Cast {
             }
             let wait = self.again(attempts);
             let child = &mut self.spread.children[at];
-            child.attempts += u32::from(sent || last);
+            let attempt = u32::from(!waits && (sent || last));
+            child.attempts += attempt;
+            child.unheard += attempt;
             child.unsent = !sent;
             child.deadline = io.now + wait;
             self.not_before(io.now + wait);
@@ -536,7 +566,10 @@ impl Cast {
             return;
         };
         if let Some(report) = self.spread.under_way.clone() {
-            if self.spread.report_at <= io.now {
+            let is_due = self.spread.report_at <= io.now;
+            if is_due && self.is_queued(parent, is_report, io) {
+                self.spread.report_at = io.now + self.again(self.spread.attempts);
+            } else if is_due {
                 if self.spread.attempts >= GIVE_UP_AFTER {
                     // The parent is silent: the source takes everything itself.
                     self.spread.attempts = 0;

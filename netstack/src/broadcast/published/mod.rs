@@ -14,7 +14,8 @@
 //!
 //! Ours, where the publication is silent: who does not take part yet answers *not here* instead of
 //! nothing; requests are served in the order they came; the correction is the time of one chunk for
-//! every *not here*, all of them at most as long as the distribution;
+//! every *not here*, all of them at most as long as the distribution, and after that each *not
+//! here* is followed by a pause of one chunk, so that nobody is asked the same again at once;
 //! [`PublishedOptions::fallback`], which looks past all that are silent, and asks control when
 //! eight one after the other, for whichever chunks, were silent or, with the estimate as late as it
 //! can be, did not have the chunk, and no chunk came meanwhile.

@@ -62,6 +62,8 @@ pub(crate) struct Published {
     child_asked: Instant,
     cursor: u32,
     current: Option<Current>,
+    /// Nobody is asked in the swap before this.
+    swap_from: Instant,
     /// Candidates that were asked in vain since a chunk came last.
     in_vain: u32,
     queue: Queue,
@@ -106,6 +108,7 @@ impl Published {
             child_asked: Instant::ZERO,
             cursor: 0,
             current: None,
+            swap_from: Instant::ZERO,
             in_vain: 0,
             queue: Queue::default(),
         })
@@ -240,6 +243,9 @@ impl Published {
                 };
             }
             return Next::Idle;
+        }
+        if view.now < self.swap_from {
+            return Next::Wait(self.swap_from);
         }
         let now = self.elapsed(view);
         let chosen = match self.options.policy {
@@ -570,10 +576,13 @@ impl Planner for Published {
             Trouble::NotHere => {
                 // Once for all blocks of the request.
                 if let Some(current) = asked {
-                    // Where the middle or the highest is chosen the same one would be asked again
-                    // at once, for ever.
                     let corrected = self.correct(current.chunk);
                     self.give_up(current.chunk, !corrected && self.options.fallback);
+                    // Where the middle or the highest is chosen the same one would be asked again
+                    // at once, for ever, and all ask that one.
+                    if !corrected {
+                        self.swap_from = view.now + Micros(self.chunk_us(current.chunk));
+                    }
                 }
                 None
             }

@@ -126,3 +126,38 @@ fn an_answer_does_not_wait_where_no_train_is_left() {
         assert!(station.poll_message(START, memory).is_none());
     }
 }
+
+#[test]
+fn questions_of_others_keep_nobody_from_asking_and_from_sending_data() {
+    let memory = &mut Memory::default();
+    let mut station = station(1, 13, Consent::Given, memory);
+    station.casts[0].have.insert(8);
+    let mut wants = Wants::default();
+    wants.push(WantedBlock {
+        block: 8,
+        fragments: u64::MAX,
+        urgent: false,
+    });
+    hear(&mut station, memory, CastId(1), 5, Message::Request(wants));
+    let mut trains = 0;
+    for step in 0..4 * u64::from(MESSAGES_IN_A_ROW) {
+        // There is always an answer to be sent.
+        for number in 0..2 {
+            hear(
+                &mut station,
+                memory,
+                CastId(1),
+                3,
+                Message::Probe { number },
+            );
+        }
+        let now = START + Micros(step * 100);
+        let (_, packet) = station.poll_message(now, memory).expect("an answer");
+        trains += u32::from(matches!(packet.message, Message::Data { .. }));
+    }
+    assert_eq!(trains, 1);
+    assert!(
+        station.casts[0].pull.len() > 0,
+        "it has asked for something"
+    );
+}

@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use super::*;
 use crate::broadcast::Scheme;
 use crate::broadcast::cast::alone::Alone;
+use crate::broadcast::message::{Blocks, WantedBlock, Wants};
 use crate::broadcast::tests::peer;
 
 /// The source of a cast to one node that hears nothing yet, and the numbers of its first
@@ -280,4 +281,73 @@ fn who_has_no_room_is_passed_by_until_it_says_otherwise() {
         assert_eq!(stage(&mut alone, 6), Some(Stage::Running));
         alone.cast.spread.add(MemberIndex(6), false);
     }
+}
+
+/// Whether the source has given node 0 up after 20 s, in which this happens every 100 ms.
+fn is_given_up(mut meanwhile: impl FnMut(&mut Alone)) -> bool {
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    for _ in 0..200 {
+        let end = alone.now + Micros(100_000);
+        while alone.cast.spread.deadline() <= end {
+            alone.now = alone.cast.spread.deadline().max(alone.now + Micros(1));
+            alone.with(|cast, io| cast.tick(io));
+        }
+        alone.now = end;
+        meanwhile(&mut alone);
+    }
+    let dead = CastEvent::MemberFailed(MemberIndex(0), FailReason::Dead);
+    alone.events().contains(&dead)
+}
+
+#[test]
+fn who_says_anything_lives() {
+    assert!(is_given_up(|alone| drop(alone.sent())));
+    let read = || Message::RosterRead {
+        pages: Blocks::one(0),
+    };
+    assert!(!is_given_up(|alone| {
+        alone.sent();
+        alone.hear(0, read());
+    }));
+    // It does not know the cast.
+    assert!(is_given_up(|alone| {
+        alone.sent();
+        alone.hear(0, Message::Unknown);
+    }));
+}
+
+#[test]
+fn nobody_is_given_up_for_what_has_not_left() {
+    let mut sent = Vec::new();
+    let mut steps = 0;
+    let given_up = is_given_up(|alone| {
+        steps += 1;
+        if steps == 200 {
+            sent = alone.sent();
+        }
+    });
+    assert!(!given_up);
+    assert_eq!(sent.len(), 1, "{sent:?}");
+}
+
+#[test]
+fn signs_of_life_go_before_what_waits() {
+    let mut alone = announced_member();
+    let mut wants = Wants::default();
+    wants.push(WantedBlock {
+        block: 0,
+        fragments: u64::MAX,
+        urgent: false,
+    });
+    for _ in 0..2 {
+        alone.hear(5, Message::Request(wants));
+    }
+    alone.hear(4, Message::Probe { number: 7 });
+    let sent = alone.sent();
+    let standing = Standing::Elsewhere;
+    let answer = Message::AnnounceAck {
+        number: 7,
+        standing,
+    };
+    assert!(sent.len() > 1 && sent[0] == answer, "{sent:?}");
 }

@@ -242,6 +242,30 @@ fn not_here_makes_everything_later_by_one_chunk() {
     );
 }
 
+/// By the latest estimate everybody holds everything, and one choice is as good as the next.
+#[test]
+fn not_here_costs_the_time_of_a_chunk_when_the_estimate_can_be_no_later() {
+    for fallback in [true, false] {
+        let mut node = node_3_2(PublishedOptions {
+            choice: Choice::Highest,
+            fallback,
+            ..PublishedOptions::default()
+        });
+        for _ in 0..100 {
+            node.planner.correct(0);
+        }
+        node.clock = 100 * node.unit();
+        let Next::Ask { block, from, .. } = node.next() else {
+            panic!("there are candidates");
+        };
+        assert_eq!(node.fails(block, from, Trouble::NotHere), None);
+        let later = Instant::from_micros(node.clock + node.unit());
+        assert_eq!(node.next(), Next::Wait(later));
+        node.clock += node.unit();
+        assert!(matches!(node.next(), Next::Ask { .. }));
+    }
+}
+
 #[test]
 fn an_inner_node_is_silent_until_its_branch_is_served() {
     let mut head = Node::new(named(1, 0), PublishedOptions::default());
