@@ -4,7 +4,7 @@
 //! ```text
 //! restored: every rank without an end is awaited
 //!   -> its node has it (claimed), or never heard of it and starts it: it goes on
-//!   -> its node does not have it, has booted, or does not come back in time: as after the loss of a node
+//!   -> its node does not have it, has booted, or does not come back in time: as after a lost node
 //! ```
 //!
 //! Neighbours: `again` says which jobs go on, the fabric asks the nodes, `lifecycle` and `calls` go
