@@ -15,8 +15,8 @@ const ADDRESS_VALID: u64 = 1 << 58;
 const BANK_FIRST: u32 = 0x400;
 const BANK_STEP: u32 = 4;
 
-/// Most banks that are looked at; processors have under 32.
-pub const BANKS_MAX: u8 = 64;
+/// Most banks that are looked at: the registers behind those of 32 banks are other things.
+pub const BANKS_MAX: u8 = 32;
 
 /// Model-specific registers of a bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

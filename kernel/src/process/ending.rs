@@ -16,6 +16,7 @@ use kernel_core::crash::CrashReport;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
+use kernel_core::signals::Timer;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
 
@@ -244,6 +245,7 @@ impl Process {
         let ended = Moment::now();
         arch::timer::disarm();
         self.clock.armed = false;
+        self.signals.timer = Timer::STOPPED;
         if core::mem::take(&mut self.clock.listening) {
             services.listen(false);
             arch::idle::absorb();

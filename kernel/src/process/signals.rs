@@ -10,6 +10,7 @@
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::Signal;
+use kernel_core::addr::USER_END;
 use kernel_core::fault::Cause;
 use kernel_core::program::UserSlice;
 use kernel_core::signals::frame::{
@@ -91,7 +92,9 @@ impl Process {
             info,
             action,
         } = *delivery;
-        if !action.has(flag::RESTORER) {
+        // Code outside of the user half faults without entering ring 3, where everything that ends
+        // a program is looked at: a handler there that takes its own fault would go on for ever.
+        if !action.has(flag::RESTORER) || action.handler >= USER_END {
             return Err(Errno::EFAULT.into());
         }
         let format = fpu::format();

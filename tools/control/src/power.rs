@@ -6,7 +6,7 @@
 //! Invariants: the control state is not held while machines are switched; a node that somebody
 //! switched off is not reset because it is lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -33,8 +33,9 @@ pub struct Switch {
 #[derive(Debug)]
 struct Known {
     watch: Watch,
-    /// Nodes that somebody has switched off, until they are in touch again.
-    off: BTreeSet<u32>,
+    /// Nodes that somebody has switched off, until they are back, and whether they were seen to be
+    /// gone: a node without power counts as up until its silence is noticed.
+    off: BTreeMap<u32, bool>,
 }
 
 /// What is to be done, and for whom.
@@ -56,7 +57,7 @@ impl Switch {
             reset_lost_after: can_reset.then_some(after),
             known: Mutex::new(Known {
                 watch: Watch::new(after),
-                off: BTreeSet::new(),
+                off: BTreeMap::new(),
             }),
         })
     }
@@ -74,6 +75,9 @@ impl Switch {
             self.known().note(asked.action, nodes);
         }
         let results = self.switched(asked.action, machines).await;
+        if asked.action == Action::Off {
+            self.known().keep_on(nodes, &results);
+        }
         if asked.action != Action::Status {
             let events = events(asked, nodes, &results);
             let mut core = shared.lock();
@@ -104,19 +108,32 @@ impl Known {
         for node in nodes {
             self.watch.forget(*node);
             match action {
-                Action::Off => self.off.insert(*node),
+                Action::Off => self.off.insert(*node, false),
                 _ => self.off.remove(node),
             };
+        }
+    }
+
+    /// Those of the nodes that could not be switched off are looked after as before.
+    fn keep_on(&mut self, nodes: &[u32], results: &[Result<State, Error>]) {
+        let failed = nodes.iter().zip(results);
+        for (node, _) in failed.filter(|(_, result)| result.is_err()) {
+            self.off.remove(node);
         }
     }
 
     /// What is due, now that the nodes are so.
     fn step(&mut self, now: Duration, mut seen: Vec<(u32, Seen)>) -> Vec<Due> {
         for (node, seen) in &mut seen {
-            if *seen == Seen::Up {
-                self.off.remove(node);
-            } else if self.off.contains(node) {
-                *seen = Seen::NotWanted;
+            match (self.off.get_mut(node), *seen) {
+                (Some(true), Seen::Up) => {
+                    self.off.remove(node);
+                }
+                (Some(was_gone), Seen::Lost | Seen::NotWanted) => {
+                    *was_gone = true;
+                    *seen = Seen::NotWanted;
+                }
+                _ => {}
             }
         }
         self.watch.step(now, &seen)
@@ -251,11 +268,13 @@ mod tests {
     fn a_node_that_was_switched_off_is_not_reset_until_it_was_back() {
         let mut known = Known {
             watch: Watch::new(Duration::from_secs(10)),
-            off: BTreeSet::new(),
+            off: BTreeMap::new(),
         };
         let lost = || vec![(0, Seen::Up), (1, Seen::Lost)];
         let at = Duration::from_secs;
         known.note(Action::Off, &[1]);
+        // Its silence is noticed some seconds later.
+        assert!(known.step(at(0), vec![(1, Seen::Up)]).is_empty());
         assert!((0..100).all(|second| known.step(at(second), lost()).is_empty()));
         // It is switched on at its own button, and then is lost.
         known.step(at(100), vec![(1, Seen::Up)]);
@@ -270,6 +289,11 @@ mod tests {
         // Switched on by somebody, who gives it time.
         known.note(Action::On, &[1]);
         assert!(known.step(at(112), lost()).is_empty());
+        // Switching it off fails: it is looked after.
+        known.note(Action::Off, &[1]);
+        known.keep_on(&[1], &[Err(Error::NotConfigured)]);
+        known.step(at(113), lost());
+        assert_eq!(known.step(at(123), lost()).len(), 1);
     }
 
     #[test]

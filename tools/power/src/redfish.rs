@@ -74,7 +74,7 @@ impl Redfish {
         };
         let path = match self.system.is_empty() {
             true => board.only_system()?,
-            false => self.system.expand(machine, None)?,
+            false => board.path_in(&self.system.expand(machine, None)?.into())?,
         };
         let system = board.get(&path)?;
         let state = board.state(&system)?;
@@ -120,7 +120,8 @@ impl Board<'_> {
         }
     }
 
-    /// A path that the board names. It is appended to the board's address.
+    /// A path that the board or the configuration names. It is appended to the board's address, and
+    /// must not become a part of the host's name.
     fn path_in(&self, value: &Value) -> Result<String, Error> {
         match value.as_str().filter(|path| path.starts_with('/')) {
             Some(path) => Ok(path.to_owned()),
@@ -139,7 +140,8 @@ impl Board<'_> {
         let mut command = Command::new(CURL);
         // `-q`: not what a user has in ~/.curlrc.
         command
-            .args(["-q", "--silent", "--show-error", "--config", "-"])
+            .args(["-q", "--globoff", "--silent", "--show-error"])
+            .args(["--config", "-"])
             .args(["--proto", "=http,https", "--write-out", "\n%{http_code}"]);
         if !self.redfish.check_certificate {
             command.arg("--insecure");

@@ -1,6 +1,10 @@
 //! The one timer that a program may have (ITIMER_REAL, alarm), in microseconds of the node's clock.
 //!
-//! Invariant: after [`Timer::expired`] the next expiry lies ahead of the time given.
+//! Invariant: after [`Timer::expired`] the next expiry lies [`LEAST_US`] ahead of the time given, so
+//! that a program goes on between two of them.
+
+/// Shortest time between an expiry that was seen and the next.
+pub const LEAST_US: u64 = 1_000;
 
 /// A timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +50,7 @@ impl Timer {
         self.due_us = (now_us - due).checked_div(self.interval_us).map(|missed| {
             let ahead = (missed + 1).saturating_mul(self.interval_us);
             due.saturating_add(ahead)
+                .max(now_us.saturating_add(LEAST_US))
         });
         true
     }
@@ -62,12 +67,16 @@ mod tests {
         assert!(!once.expired(149) && once.expired(150) && !once.expired(1000));
         assert_eq!(once.rest(1000), (0, 0));
 
-        let mut again = Timer::start(0, 10, 7);
-        assert!(again.expired(10));
-        assert_eq!(again.due_us(), Some(17));
+        let mut again = Timer::start(0, 10_000, 7_000);
+        assert!(again.expired(10_000));
+        assert_eq!(again.due_us(), Some(17_000));
         // Expiries that were missed count once.
-        assert!(again.expired(40));
-        assert_eq!(again.due_us(), Some(45));
+        assert!(again.expired(40_000));
+        assert_eq!(again.due_us(), Some(45_000));
+        // The program goes on in between.
+        let mut fast = Timer::start(0, 1, 1);
+        assert!(fast.expired(5));
+        assert_eq!(fast.due_us(), Some(5 + LEAST_US));
         assert!(!Timer::start(5, 0, 9).expired(u64::MAX));
     }
 

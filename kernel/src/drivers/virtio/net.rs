@@ -208,6 +208,15 @@ where
     Ok(Box::new(card))
 }
 
+/// Whether the card wants to hear of what was put on the ring.
+///
+/// The fence keeps the look at the card's flag behind the ring's new index: a card on another
+/// processor that stops looking at the index meanwhile would never hear of it (section 2.7.13.4.1).
+fn wants_notice<const ENTRIES: usize>(queue: &Queue<ENTRIES>) -> bool {
+    fence(Ordering::SeqCst);
+    queue.should_notify()
+}
+
 /// Resets the card and agrees on the features, sections 3.1.1 and 2.2.
 fn negotiate<T: Transport>(transport: &mut T, wanted: Features) -> Result<Features, StartError> {
     let common = transport.begin_init(wanted);
@@ -269,7 +278,7 @@ impl<T: Transport + Send> ReceiveQueue for Receiving<T> {
 
     /// Tells the card about posted buffers, if it wants to know: it ran out of them.
     fn tell(&mut self) {
-        if self.queue.should_notify() {
+        if wants_notice(&self.queue) {
             self.doorbell.ring();
         }
     }
@@ -330,7 +339,7 @@ impl<const ENTRIES: usize> TransmitQueue for Sending<ENTRIES> {
         let token = unsafe { self.queue.add(&[buffers.used(slot)], &mut []) }
             .expect("the ring has an entry for every transmit buffer");
         self.slots[usize::from(token)] = slot as u16;
-        if self.queue.should_notify() {
+        if wants_notice(&self.queue) {
             self.doorbell.ring();
         }
     }

@@ -209,6 +209,8 @@ impl Process {
         if new != 0 {
             interval = self.read_timeval(services, new.wrapping_add(INTERVAL_AT))?;
             value = self.read_timeval(services, new.wrapping_add(VALUE_AT))?;
+            self.check_micros(services, new.wrapping_add(INTERVAL_AT))?;
+            self.check_micros(services, new.wrapping_add(VALUE_AT))?;
         }
         let before = self.start_timer(value.as_micros(), interval.as_micros());
         self.write_timer(services, old, before)

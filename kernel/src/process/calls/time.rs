@@ -161,7 +161,20 @@ impl Process {
         Ok(Micros(micros.saturating_add(nanos.div_ceil(1000))))
     }
 
-    /// A `struct timeval` as a duration.
+    /// EINVAL where the microseconds of a `struct timeval` are a second or more.
+    pub(super) fn check_micros(
+        &mut self,
+        services: &mut dyn NodeServices,
+        address: u64,
+    ) -> Result<(), Stop> {
+        let micros = self.read_array(services, address.wrapping_add(8))?;
+        match u64::from_le_bytes(micros) < MICROS_PER_SECOND {
+            true => Ok(()),
+            false => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    /// A `struct timeval` as a duration; its microseconds may be more than a second, as in select.
     pub(super) fn read_timeval(
         &mut self,
         services: &mut dyn NodeServices,

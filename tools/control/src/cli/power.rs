@@ -17,6 +17,7 @@ use super::{Global, exit, print_json, print_text, table};
 use crate::api::types::{NodeInfo, NodeState, POWERED_MAX, PowerRequest, Powered};
 use crate::client::Client;
 use crate::hostlist;
+use crate::paths::FindError;
 
 /// How long nodes may take to join that were switched on: the firmware of a server takes minutes.
 const JOIN_LIMIT: Duration = Duration::from_secs(600);
@@ -147,8 +148,15 @@ impl Switches {
             Ok(client) => return Ok(Switches::Control(client)),
             Err(error) => error,
         };
+        // Only of the very cluster whose control node does not answer: never of another one.
+        let silent = match error.downcast_ref::<FindError>() {
+            Some(
+                FindError::Starting(name) | FindError::Stopped(name) | FindError::Crashed(name),
+            ) => name,
+            _ => return Err(error),
+        };
         match super::cluster::chosen(global) {
-            Ok(paths) if hearth_qemu::is_running(&paths) => {
+            Ok(paths) if paths.name() == silent && hearth_qemu::is_running(&paths) => {
                 Ok(Switches::Here(hearth_power::Power::of_qemu(paths)))
             }
             _ => Err(error),

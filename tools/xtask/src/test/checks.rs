@@ -36,27 +36,30 @@ impl Checks {
 }
 
 /// The sum over all lines like `test result: ok. 9 passed; 1 failed; ...`. A test that starts its
-/// own program again to run one test in another namespace leaves such a line too: it says that
-/// others were filtered out, and is not counted twice.
+/// own program again to run one test in another namespace leaves such a line too: it says that one
+/// test ran and others were filtered out, and is not counted twice.
 pub fn of_test_programs(lines: &[String]) -> Checks {
     let mut sum = Checks::default();
     for line in lines {
-        if !line.contains("; 0 filtered out") {
-            continue;
-        }
         let Some(rest) = line.trim().strip_prefix("test result: ") else {
             continue;
         };
         let Some((_, counts)) = rest.split_once(". ") else {
             continue;
         };
-        for part in counts.split(';') {
-            match part.trim().split_once(' ') {
-                Some((number, "passed")) => sum.passed += number.parse().unwrap_or(0),
-                Some((number, "failed")) => sum.failed += number.parse().unwrap_or(0),
-                _ => {}
-            }
+        let count = |what: &str| -> u64 {
+            let mut parts = counts
+                .split(';')
+                .filter_map(|part| part.trim().split_once(' '));
+            let number = parts.find_map(|(number, of)| (of == what).then_some(number));
+            number.and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        let (passed, failed) = (count("passed"), count("failed"));
+        if passed + failed == 1 && count("filtered out") > 0 {
+            continue;
         }
+        sum.passed += passed;
+        sum.failed += failed;
     }
     let is_begin = |line: &str| line.starts_with("---- ") && line.ends_with(" stdout ----");
     sum.what_failed = blocks(lines, is_begin, |line| {
@@ -130,12 +133,14 @@ mod tests {
             "running 3 tests\n...\ntest result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 0 \
              filtered out; finished in 0.01s\n\ntest result: FAILED. 4 passed; 1 failed; 0 \
              ignored; 0 measured; 0 filtered out; finished in 1.20s\ntest result: ok. 1 passed; 0 \
-             failed; 0 ignored; 0 measured; 3 filtered out; finished in 2.00s",
+             failed; 0 ignored; 0 measured; 3 filtered out; finished in 2.00s\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out; \
+             finished in 2.00s",
         );
         assert_eq!(
             of_test_programs(&output),
             Checks {
-                passed: 7,
+                passed: 9,
                 failed: 1,
                 what_failed: vec![],
             }

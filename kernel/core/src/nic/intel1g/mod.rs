@@ -227,9 +227,11 @@ impl<B: Bus> Controller for Card<B> {
             self.bus.write(reg::INTERRUPT_MASK_SET, self.causes);
         } else {
             self.bus.write(reg::INTERRUPT_MASK_CLEAR, u32::MAX);
-            // The answer to a read comes behind every message that the card has sent before.
-            self.bus.read(reg::STATUS);
         }
+        // The answer to a read comes behind every write of the driver, and every frame and message
+        // of the card, before it: whoever looks at the ring now sees all frames whose cause was
+        // cleared, and after switching off no interrupt comes any more.
+        self.bus.read(reg::STATUS);
     }
 }
 
