@@ -1,7 +1,7 @@
 //! The one timer that a program may have (ITIMER_REAL, alarm), in microseconds of the node's clock.
 //!
-//! Invariant: after [`Timer::expired`] the next expiry lies [`LEAST_US`] ahead of the time given, so
-//! that a program goes on between two of them.
+//! Invariant: after [`Timer::expired`] the next expiry lies [`LEAST_US`] ahead of the time given,
+//! so that a program goes on between two of them.
 
 /// Shortest time between an expiry that was seen and the next.
 pub const LEAST_US: u64 = 1_000;
