@@ -428,6 +428,8 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             std::thread::sleep(RETURN_PAUSE * 2);
             let (mut stream, _) = UnixListener::bind(&path).unwrap().accept().unwrap();
+            // An answer that comes before its question is none.
+            assert!(std::io::Read::read(&mut stream, &mut [0; 1024]).unwrap() > 0);
             let answer = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\n7";
             stream.write_all(answer.as_bytes()).unwrap();
             // Read until the client closes, so that nothing is reset before it has the answer.
