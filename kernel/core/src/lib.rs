@@ -13,6 +13,7 @@
 //! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
 //! | [`files`] | `/with`: paths, descriptors, what stat says | `kernel::process` |
 //! | [`signals`] | actions, mask, which signal is next, frames of handlers | `kernel::process` |
+//! | [`threads`] | threads of a process: where each is, which runs next | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
@@ -55,3 +56,4 @@ pub mod retention;
 pub mod signals;
 pub mod space;
 pub mod stack;
+pub mod threads;
