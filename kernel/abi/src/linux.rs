@@ -217,18 +217,41 @@ pub mod utsname {
     }
 }
 
-/// Commands of futex, and the bits beside them.
+/// Commands of futex, the bits beside them, and what a word holds.
 pub mod futex {
     /// Wait until woken while the word holds a value.
     pub const WAIT: u64 = 0;
     /// Wake waiters.
     pub const WAKE: u64 = 1;
+    /// Wake waiters, and have others wait at a second word.
+    pub const REQUEUE: u64 = 3;
+    /// The same while the word holds a value.
+    pub const CMP_REQUEUE: u64 = 4;
+    /// Change a second word, wake waiters, and those of the second by what it held.
+    pub const WAKE_OP: u64 = 5;
     /// Wait with a mask and an absolute time.
     pub const WAIT_BITSET: u64 = 9;
     /// Wake with a mask.
     pub const WAKE_BITSET: u64 = 10;
     /// Bits of the command itself, without the private and clock flags.
     pub const COMMAND: u64 = 0x7f;
+    /// The word is used by this process only.
+    pub const PRIVATE: u64 = 0x80;
+    /// An absolute time is one of real time.
+    pub const CLOCK_REALTIME: u64 = 0x100;
+    /// A mask that any other meets.
+    pub const BITSET_ANY: u32 = u32::MAX;
+
+    /// In the word of a mutex: the thread that has it.
+    pub const TID_MASK: u32 = 0x3fff_ffff;
+    /// In the word of a mutex: the thread that had it ended without giving it back.
+    pub const OWNER_DIED: u32 = 0x4000_0000;
+    /// In the word of a mutex: threads wait for it.
+    pub const WAITERS: u32 = 0x8000_0000;
+    /// Bytes of the head of a list of robust mutexes: next, offset of the word, pending.
+    pub const ROBUST_HEAD_BYTES: u64 = 24;
+    /// Entries of such a list that are looked at.
+    pub const ROBUST_LIST_LIMIT: u32 = 2048;
 }
 
 /// A signal that ends a program.

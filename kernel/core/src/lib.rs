@@ -14,6 +14,7 @@
 //! | [`files`] | `/with`: paths, descriptors, what stat says | `kernel::process` |
 //! | [`signals`] | actions, mask, which signal is next, frames of handlers | `kernel::process` |
 //! | [`threads`] | threads of a process: where each is, which runs next | `kernel::process` |
+//! | [`futex`] | who waits at which word, what the futex call asks, robust mutexes | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
@@ -39,6 +40,7 @@ pub mod crash;
 pub mod fault;
 pub mod files;
 pub mod frames;
+pub mod futex;
 pub mod interrupts;
 pub mod loader;
 pub mod logring;

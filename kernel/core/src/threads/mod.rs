@@ -6,28 +6,29 @@
 //! | [`Tid`], [`State`], [`Wait`] | name of a thread, what it does, what it waits for |
 //! | [`Core`], [`CoreSet`] | a core, and a set of them (affinity) |
 //!
-//! A new thread is given the core with the fewest threads of those it may be on, and stays there, as
-//! on IBM's Compute Node Kernel (Giampapa et al., "Experiences with a Lightweight Supercomputer
-//! Kernel", SC 2010). Where there are more threads than cores, those of one core take
-//! turns in the order in which they became ready.
+//! A new thread is given the core with the fewest threads of those it may be on, and stays there,
+//! as on IBM's Compute Node Kernel (Giampapa et al., "Experiences with a Lightweight Supercomputer
+//! Kernel", SC 2010). Where there are more threads than cores, those of one core take turns in the
+//! order in which they became ready.
 //!
 //! Neighbours: `kernel::process` switches to the thread that [`Threads::next`] names, keeps a
 //! thread's registers as its `T`, and wakes halted cores that got something to do.
 //!
 //! Invariant: a core runs at most one thread of the table; a thread is in one state; no tid is
-//! given twice; at most [`THREADS_PER_CORE`] threads a core live. Every operation takes at most time
-//! in proportion to the number of threads, and only [`Threads::insert`] allocates.
+//! given twice; at most [`THREADS_PER_CORE`] threads a core live. An operation takes time in
+//! proportion to the number of threads at most, and only [`Threads::insert`] allocates.
 
 mod cores;
 
 use alloc::vec::Vec;
 
 pub use cores::{CORES_MAX, Core, CoreSet};
+use hearth_abi::linux::futex;
 
 /// Threads that may live at a time, for each core of the process.
 pub const THREADS_PER_CORE: usize = 64;
-/// Largest tid: words of mutexes have so many bits for it (FUTEX_TID_MASK).
-pub const TID_MAX: u32 = 0x3fff_ffff;
+/// Largest tid: words of mutexes have so many bits for it.
+pub const TID_MAX: u32 = futex::TID_MASK;
 
 /// The name of a thread, 1 to [`TID_MAX`]. That of the first is the name of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,9 +37,10 @@ pub struct Tid(u32);
 impl Tid {
     /// The tid with this number; `None` where there is none.
     pub const fn new(number: u64) -> Option<Self> {
-        match number {
-            1..=0x3fff_ffff => Some(Self(number as u32)),
-            _ => None,
+        if number >= 1 && number <= TID_MAX as u64 {
+            Some(Self(number as u32))
+        } else {
+            None
         }
     }
 
@@ -47,8 +49,6 @@ impl Tid {
         self.0
     }
 }
-
-const _: () = assert!(TID_MAX == 0x3fff_ffff);
 
 /// What ends a wait, apart from its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
