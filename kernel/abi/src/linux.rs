@@ -188,10 +188,32 @@ pub mod arch_prctl {
 
 /// Flags of clone.
 pub mod clone {
+    /// The signal that a process sends its parent when it ends.
+    pub const SIGNAL: u64 = 0xff;
+    /// The same memory.
+    pub const VM: u64 = 0x100;
+    /// The same working directory.
+    pub const FS: u64 = 0x200;
+    /// The same descriptors.
+    pub const FILES: u64 = 0x400;
+    /// The same actions of signals.
+    pub const SIGHAND: u64 = 0x800;
     /// The caller waits until the new one is gone or has another program.
     pub const VFORK: u64 = 0x4000;
     /// A thread of the same process.
     pub const THREAD: u64 = 0x1_0000;
+    /// The same undo list of System V semaphores.
+    pub const SYSVSEM: u64 = 0x4_0000;
+    /// The base of FS is given.
+    pub const SETTLS: u64 = 0x8_0000;
+    /// The tid is written for the caller.
+    pub const PARENT_SETTID: u64 = 0x10_0000;
+    /// A word is zeroed and woken when the thread ends.
+    pub const CHILD_CLEARTID: u64 = 0x20_0000;
+    /// Means nothing any more; musl sets it.
+    pub const DETACHED: u64 = 0x40_0000;
+    /// The tid is written for the new thread.
+    pub const CHILD_SETTID: u64 = 0x100_0000;
 }
 
 /// What uname writes: six texts.

@@ -15,6 +15,7 @@
 //! | [`signals`] | actions, mask, which signal is next, frames of handlers | `kernel::process` |
 //! | [`threads`] | threads of a process: where each is, which runs next | `kernel::process` |
 //! | [`futex`] | who waits at which word, what the futex call asks, robust mutexes | `kernel::process` |
+//! | [`procfs`] | what files of `/proc` and `/sys` say | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
@@ -51,6 +52,7 @@ pub mod pagehash;
 pub mod paging;
 pub mod pci;
 pub mod phys;
+pub mod procfs;
 pub mod program;
 pub mod random;
 pub mod readahead;

@@ -1,4 +1,8 @@
 //! Sets of cores, by the number that a core has on the node.
+//!
+//! Source of the text of a set: Linux, `Documentation/admin-guide/cputopology.rst`.
+
+use core::fmt;
 
 /// Cores that a node uses at most: as many as there are bits in a [`CoreSet`].
 pub const CORES_MAX: usize = 64;
@@ -86,6 +90,26 @@ impl CoreSet {
     }
 }
 
+/// Ranges, as in `/sys/devices/system/cpu/online`: `0-3,8`.
+impl fmt::Display for CoreSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bits = self.0;
+        let mut comma = "";
+        while bits != 0 {
+            let first = bits.trailing_zeros();
+            let last = first + (bits >> first).trailing_ones() - 1;
+            match last {
+                _ if last == first => write!(f, "{comma}{first}")?,
+                _ => write!(f, "{comma}{first}-{last}")?,
+            }
+            comma = ",";
+            // All up to the last are done, which may be bit 63.
+            bits &= (u64::MAX << last) << 1;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +134,17 @@ mod tests {
         assert_eq!(CoreSet::first(64), CoreSet::first(usize::MAX));
         let last = Core::new(CORES_MAX - 1).unwrap();
         assert_eq!(CoreSet::only(last).iter().collect::<Vec<_>>(), [last]);
+    }
+
+    #[test]
+    fn a_set_is_said_in_ranges() {
+        let text = |bits| CoreSet::from_bits(bits).to_string();
+        assert_eq!(text(0), "");
+        assert_eq!(text(1), "0");
+        assert_eq!(text(0xf), "0-3");
+        assert_eq!(text(0b1011_0110), "1-2,4-5,7");
+        assert_eq!(text(1 << 63), "63");
+        assert_eq!(text(u64::MAX), "0-63");
+        assert_eq!(text(u64::MAX - 1), "1-63");
     }
 }

@@ -5,6 +5,7 @@
 //! | [`Threads`] | the table of one process |
 //! | [`Tid`], [`State`], [`Wait`] | name of a thread, what it does, what it waits for |
 //! | [`Core`], [`CoreSet`] | a core, and a set of them (affinity) |
+//! | [`clone`] | what a call of clone asks for |
 //!
 //! A new thread is given the core with the fewest threads of those it may be on, and stays there,
 //! as on IBM's Compute Node Kernel (Giampapa et al., "Experiences with a Lightweight Supercomputer
@@ -18,6 +19,7 @@
 //! given twice; at most [`THREADS_PER_CORE`] threads a core live. An operation takes time in
 //! proportion to the number of threads at most, and only [`Threads::insert`] allocates.
 
+pub mod clone;
 mod cores;
 
 use alloc::vec::Vec;

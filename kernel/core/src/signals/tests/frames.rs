@@ -1,3 +1,5 @@
+//! Frames of handlers, the state in them, alternate stacks, what faults say.
+
 use crate::crash::Registers;
 use crate::fault::Cause;
 use crate::signals::Action;
