@@ -582,6 +582,28 @@ fn a_message_cut_anywhere_is_refused() {
 }
 
 #[test]
+fn a_launch_of_a_rank_that_there_is_not_is_refused() {
+    let most = launch_block::MAX as u32;
+    for (rank, size, launch_block_bytes, is_good) in [
+        (0, 1, 0, true),
+        (1, 2, most, true),
+        (1, 1, 0, false),
+        (2, 1, 0, false),
+        (0, 0, 0, false),
+        (0, 1, most + 1, false),
+    ] {
+        let spec = LaunchSpec {
+            rank: Rank(rank),
+            size,
+            ..small_launch(launch_block_bytes)
+        };
+        let bytes = payload(|w| Command::Launch { spec, block: None }.emit(w));
+        let what = format!("rank {rank} of {size}, {launch_block_bytes} bytes");
+        assert_eq!(Command::parse(&bytes).is_ok(), is_good, "{what}");
+    }
+}
+
+#[test]
 fn what_contradicts_itself_is_refused() {
     let launch = payload(|w| {
         let spec = small_launch(0);
