@@ -119,6 +119,7 @@ pub async fn submit(
         }
         SubmitError::UnknownNodes(_)
         | SubmitError::TooMany { .. }
+        | SubmitError::TooManyExcluded { .. }
         | SubmitError::NoPlaces { .. } => {
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
         }

@@ -369,12 +369,21 @@ pub fn starter(program: &str) -> Option<String> {
 /// Commands of Slurm, and of other tools, with ours.
 const COMMANDS: &[(&str, &str)] = &[
     (
+        "info",
+        "`hearth nodes` lists the nodes, `hearth queue` the jobs, `hearth job JOB` shows a job",
+    ),
+    ("kill", "`hearth cancel JOB` ends a job"),
+    (
         "logs",
         "`hearth output JOB` prints what a job has written, `hearth events` what happened",
     ),
     (
         "ps",
         "`hearth queue` lists the jobs that wait or run, `hearth jobs` those that are over too",
+    ),
+    (
+        "rm",
+        "`hearth cancel JOB` ends a job, `hearth casts drop NAME` has nodes let go of a file",
     ),
     ("sacct", "`hearth history` lists the jobs that are over"),
     (
@@ -393,6 +402,10 @@ const COMMANDS: &[(&str, &str)] = &[
     (
         "scontrol",
         "`hearth job JOB` shows a job; `hearth hold`, `release`, `priority` change it; `hearth drain`, `resume` are for nodes",
+    ),
+    (
+        "show",
+        "`hearth job JOB` shows a job, `hearth nodes` the nodes, `hearth config` the configuration",
     ),
     ("sinfo", "`hearth nodes` lists the nodes"),
     (

@@ -186,11 +186,13 @@ impl Want {
             let out = absent::told(nodes, missing.iter().copied(), awaited);
             return format!("{} not in service: {out}", hostlist::format(&missing));
         }
-        let up = up
-            - self
-                .excluded(|node| nodes.machine.is_in_service(node))
-                .min(up);
-        let reason = format!("{} needed, {up} in service", count(self.ranks, "node"));
+        let excluded = self.excluded(|node| nodes.machine.is_in_service(node));
+        let needed = count(self.ranks, "node");
+        let reason = match up.saturating_sub(excluded) {
+            _ if excluded == 0 => format!("{needed} needed, {up} in service"),
+            0 => format!("{needed} needed, but -x (--exclude) leaves none of the {up} in service"),
+            left => format!("{needed} needed, but -x (--exclude) leaves {left} of {up} in service"),
+        };
         match out.is_empty() {
             true => reason,
             false => format!("{reason}; {out}"),
@@ -262,7 +264,19 @@ mod tests {
         };
         assert_eq!(without.lacks(&nodes, &none), "3 nodes needed, 2 free");
         let text = without.misses(&nodes, (4, ""), false);
-        assert_eq!(text, "3 nodes needed, 2 in service");
+        assert_eq!(
+            text,
+            "3 nodes needed, but -x (--exclude) leaves 2 of 4 in service"
+        );
+        let all = Want {
+            without: BTreeSet::from([0, 1, 2, 3, 4, 5]),
+            ..want(1, None)
+        };
+        let text = all.misses(&nodes, (4, "n2 is lost"), false);
+        assert_eq!(
+            text,
+            "1 node needed, but -x (--exclude) leaves none of the 4 in service; n2 is lost"
+        );
         let away = Want {
             with: vec![2, 3],
             ..want(2, None)

@@ -8,6 +8,14 @@
 use crate::api::types::JobState;
 use crate::output::count;
 
+/// A number in a sentence.
+fn none_or(number: usize) -> String {
+    match number {
+        0 => "none".to_string(),
+        number => number.to_string(),
+    }
+}
+
 /// Why a job was not accepted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SubmitError {
@@ -118,6 +126,19 @@ pub enum SubmitError {
         wanted: usize,
         /// Nodes known.
         known: usize,
+    },
+    /// More ranks than there are nodes besides those that it must not have.
+    #[error(
+        "{} wanted, but -x (--exclude) leaves {} of the {} of the cluster; name fewer in it, or use a smaller -n",
+        count(*wanted, "node"), none_or(known.saturating_sub(*excluded)), count(*known, "node")
+    )]
+    TooManyExcluded {
+        /// Ranks asked for.
+        wanted: usize,
+        /// Nodes known.
+        known: usize,
+        /// Those of them that it must not have.
+        excluded: usize,
     },
     /// More ranks than the tree has places.
     #[error("{} wanted, but the tree has places for {places}; use a smaller -n", count(*wanted, "node"))]

@@ -289,7 +289,7 @@ impl Runner {
         let known = self.nodes.count();
         self.check_among(want, wait)?;
         let can_have = |node: &&u32| self.nodes.knows(**node) && self.nodes.has_place(**node);
-        let known = known - want.without.iter().filter(can_have).count();
+        let excluded = want.without.iter().filter(can_have).count();
         if let Some(named) = &want.nodes {
             if named.len() != wanted {
                 return Err(SubmitError::Mismatch {
@@ -310,8 +310,15 @@ impl Runner {
             }
         } else if wanted > places {
             return Err(SubmitError::NoPlaces { wanted, places });
-        } else if wanted > known && !wait {
-            return Err(SubmitError::TooMany { wanted, known });
+        } else if wanted > known - excluded && !wait {
+            return Err(match excluded {
+                0 => SubmitError::TooMany { wanted, known },
+                excluded => SubmitError::TooManyExcluded {
+                    wanted,
+                    known,
+                    excluded,
+                },
+            });
         }
         if want.warm_only && self.retention.mode == config::RetentionMode::Off {
             return Err(SubmitError::NothingKept);
