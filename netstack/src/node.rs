@@ -59,6 +59,8 @@ pub struct Config {
     pub build_id: [u8; 20],
     /// Memory of the node in bytes.
     pub memory_bytes: u64,
+    /// Cores that it has for programs, at least 1.
+    pub cores: u16,
     /// Seed of the jitter; different on every node (the boot epoch will do).
     pub seed: u64,
     /// Milestones of the boot so far.
@@ -131,11 +133,20 @@ pub enum Event {
     Cancel {
         /// The job.
         job: JobId,
-        /// The signal to report; 9 when the job is to be dropped.
+        /// The signal to report, or with a grace to deliver first; 9 when the job is to be dropped.
         signal: u8,
         /// The control node does not know the job any more: free everything, submit nothing (a
         /// submission returns `UnknownJob`).
         orphan: bool,
+        /// How long the program may go on after that signal; zero: not at all.
+        grace: Micros,
+    },
+    /// Deliver this signal to the program.
+    Signal {
+        /// Its job.
+        job: JobId,
+        /// The signal, 1 to 64.
+        signal: u8,
     },
     /// The answer to a page request.
     Data {

@@ -215,6 +215,18 @@ impl Node {
         self.mailbox.as_ref().and_then(Mailbox::cancel)
     }
 
+    /// Says whether the program of the open job has been entered and has not ended.
+    pub fn set_entered(&mut self, entered: bool) {
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.set_entered(entered);
+        }
+    }
+
+    /// When the program of the open job is ended, if it was given time.
+    fn kill_at(&self) -> Option<Instant> {
+        self.mailbox.as_ref().and_then(Mailbox::kill_at)
+    }
+
     /// Moves datagrams in both directions and acts on deadlines, without waiting. What has arrived
     /// is taken in before anything is sent: while a program computes nobody empties the card, and
     /// an answer that lies there must not be asked for again because it is late.
@@ -334,7 +346,8 @@ impl Node {
         let due = endpoint.and_then(Endpoint::poll_timeout);
         let peers = self.peers_timeout(now);
         let overlay = self.overlay.poll_timeout(now);
-        let protocols = [due, self.stack.next_deadline(now), peers, overlay];
+        let card = self.stack.next_deadline(now);
+        let protocols = [due, card, peers, overlay, self.kill_at()];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
         let looked = Moment::now();
         if until > now && !self.scrub_some() {
@@ -426,6 +439,7 @@ impl Node {
             version: self.boot.version,
             build_id: self.boot.build_id,
             memory_bytes: mm::stats().total_bytes,
+            cores: 1,
             seed: self.identity.boot_epoch,
             timings: self.timings,
         };
@@ -516,7 +530,21 @@ impl Node {
                 job,
                 signal,
                 orphan,
-            } => self.take_cancel(job, Cancel { signal, orphan }),
+                grace,
+            } => {
+                let kill_at = (grace > Micros::ZERO).then(|| now + grace);
+                let cancel = Cancel {
+                    signal,
+                    orphan,
+                    kill_at,
+                };
+                self.take_cancel(job, cancel);
+            }
+            Event::Signal { job, signal } => {
+                if let Some(mailbox) = self.mailbox_of(job) {
+                    mailbox.put_signal(signal);
+                }
+            }
             Event::Data {
                 request,
                 job,

@@ -82,6 +82,10 @@ pub trait NodeServices {
     /// The signal with which the control node wants the job ended, once it has said so.
     fn cancelled(&self) -> Option<u8>;
 
+    /// The next signal that the program is to get: one that control has sent, or the first of a
+    /// cancel that gives it time ([`Self::cancelled`] says when that is over).
+    fn take_signal(&mut self) -> Option<u8>;
+
     /// Asks for a range of an object of the job; a [`PageCompletion`] follows. `demand`: the
     /// program waits for it. On [`Full`], take completions or wait.
     fn request_pages(

@@ -372,6 +372,10 @@ impl NodeServices for FakeControl {
         (by_polls || self.cancelled).then_some(15)
     }
 
+    fn take_signal(&mut self) -> Option<u8> {
+        None
+    }
+
     fn request_pages(
         &mut self,
         object: Object,

@@ -50,6 +50,8 @@ pub struct NodeStatus {
     pub build_id: [u8; 20],
     /// Its memory in bytes.
     pub memory_bytes: u64,
+    /// Cores that it has for programs.
+    pub cores: u16,
     /// Milestones of its boot.
     pub timings: BootTimings,
     /// Its last heartbeat.

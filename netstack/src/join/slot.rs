@@ -123,6 +123,7 @@ impl Slot {
             version: self.hello.version,
             build_id: self.hello.build_id,
             memory_bytes: self.hello.memory_bytes,
+            cores: self.hello.cores,
             timings: self.hello.timings,
             vitals: self.vitals,
             job: None,

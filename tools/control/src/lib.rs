@@ -61,6 +61,7 @@ pub mod programs;
 pub mod reading;
 pub mod secrets;
 pub mod serve;
+pub mod signal;
 pub mod stored;
 pub mod udp;
 pub mod user;

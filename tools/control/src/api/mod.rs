@@ -28,7 +28,6 @@ pub mod types;
 mod unread;
 pub mod warm;
 
-pub use jobs::SIGNAL_MAX;
 pub use past::PAGE_MAX;
 
 use std::sync::Arc;
@@ -117,6 +116,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(jobs::output))
         .routes(routes!(jobs::stdin))
         .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::signal))
         .routes(routes!(queue::list))
         .routes(routes!(queue::hold))
         .routes(routes!(queue::release))

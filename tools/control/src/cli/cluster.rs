@@ -45,6 +45,9 @@ pub struct UpOptions {
     /// Memory of each node.
     #[arg(long, default_value = "48M", value_name = "SIZE", value_parser = hearth_qemu::parse_memory_mib)]
     memory: u32,
+    /// Processors of each node.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(hearth_qemu::MAX_CPUS)))]
+    cpus: u32,
     /// Tree of switches, widths from the leaves up: 4x2 is four nodes on each of two leaf
     /// switches [default: one switch].
     #[arg(long, value_name = "WxW")]
@@ -230,6 +233,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         name,
         nodes: options.nodes,
         memory_mib: options.memory,
+        cpus: options.cpus,
         tree: options.tree.unwrap_or_else(|| Tree::flat(options.nodes)),
         rate: options.rate,
         firmware,

@@ -118,6 +118,8 @@ enum Command {
     Output(output::Options),
     /// End jobs.
     Cancel(queue::CancelOptions),
+    /// Send a signal to all ranks of a job that runs.
+    Signal(queue::SignalOptions),
     /// Hold jobs back that wait for nodes.
     Hold(queue::JobsOptions),
     /// Let jobs start that were held back.
@@ -312,6 +314,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Job(options) => queue::job(&global, &options).map(done),
         Command::Output(options) => output::main(&global, &options),
         Command::Cancel(options) => queue::cancel(&global, &options),
+        Command::Signal(options) => queue::signal(&global, &options),
         Command::Hold(options) => queue::hold(&global, &options),
         Command::Release(options) => queue::release(&global, &options),
         Command::Priority(options) => queue::priority(&global, &options),

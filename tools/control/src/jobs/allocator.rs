@@ -25,6 +25,8 @@ pub struct Want {
     pub with: Vec<u32>,
     /// None of these nodes.
     pub without: BTreeSet<u32>,
+    /// Only nodes with so many cores, of which its ranks use no more; 0: any nodes, all cores.
+    pub cores: u16,
 }
 
 /// Nodes that hold a job's program.
@@ -49,17 +51,17 @@ pub(super) enum Warmth {
 
 impl Want {
     /// The queue's word for it. One that avoids some nodes is tied to the others
-    /// ([`Want::elsewhere`]).
-    pub(super) fn tie(&self, avoids_some: bool) -> Tie {
+    /// ([`Want::elsewhere`]), and so is one that wants cores; `small` are nodes with too few.
+    pub(super) fn tie(&self, avoids_some: bool, small: impl Iterator<Item = u32>) -> Tie {
         match &self.nodes {
             Some(nodes) => Tie::Named(nodes.clone()),
             None if self.warm_only => Tie::Warm,
             // Who names nodes has said where it may run, also where some have crashed under it.
             None if self.names_nodes() => Tie::Among {
                 with: self.with.clone(),
-                without: self.without.clone(),
+                without: self.without.iter().copied().chain(small).collect(),
             },
-            None if avoids_some => Tie::Warm,
+            None if avoids_some || self.cores > 0 => Tie::Warm,
             None => Tie::None,
         }
     }
@@ -269,8 +271,17 @@ mod tests {
         };
         let text = away.misses(&nodes, (4, ""), false);
         assert!(text.starts_with("n2 not in service: "), "{text}");
-        assert_eq!(want(1, None).tie(false), Tie::None);
-        assert!(matches!(away.tie(true), Tie::Among { .. }));
+        assert_eq!(want(1, None).tie(false, [].into_iter()), Tie::None);
+        let small = || [2, 7].into_iter();
+        let Tie::Among { without, .. } = away.tie(true, small()) else {
+            panic!("it names nodes");
+        };
+        assert_eq!(without, BTreeSet::from([2, 7]));
+        let cores = Want {
+            cores: 4,
+            ..want(1, None)
+        };
+        assert_eq!(cores.tie(false, small()), Tie::Warm);
     }
 
     #[test]

@@ -29,6 +29,11 @@ fn crashed(reason: String, panicked: bool) -> Cause {
 }
 
 impl Runner {
+    /// A node that is about to be up has so many cores.
+    pub fn node_has_cores(&mut self, node: u32, cores: u16) {
+        self.nodes.set_cores(node, cores);
+    }
+
     /// A node joined. `fresh` says that it has booted since it was last heard of.
     pub fn node_up(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, fresh: bool) {
         // A job of an earlier run of control is not known to be lost yet: its node is asked.

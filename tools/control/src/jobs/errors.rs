@@ -144,6 +144,24 @@ pub enum SubmitError {
         /// Nodes named.
         nodes: usize,
     },
+    /// Too few nodes with so many cores.
+    #[error(
+        "-c {wanted}: {} so many cores, and the job wants {}; the largest, {largest}, has {most}",
+        match have { 0 => "no node has".to_string(), 1 => "1 node has".to_string(), have => format!("{have} nodes have") },
+        crate::output::count(*ranks as usize, "such node")
+    )]
+    Cores {
+        /// Cores wanted of each node.
+        wanted: u16,
+        /// Nodes wanted.
+        ranks: u32,
+        /// Nodes that have them.
+        have: usize,
+        /// The node with the most, of those that it could have.
+        largest: String,
+        /// Its cores.
+        most: u16,
+    },
     /// Zero ranks.
     #[error("a job needs at least one rank; use -n 1 or more")]
     NoRanks,
@@ -196,6 +214,14 @@ pub enum JobError {
     /// It has nodes already.
     #[error("job {id} is {}, not waiting; `hearth cancel {id}` ends it", state.word())]
     NotPending {
+        /// The job.
+        id: u64,
+        /// What it does.
+        state: JobState,
+    },
+    /// Its programs have not begun, so they can get no signal.
+    #[error("job {id} is {}, and only a job that runs can get a signal; `hearth job {id}` says how it stands", state.word())]
+    NotRunning {
         /// The job.
         id: u64,
         /// What it does.

@@ -54,6 +54,8 @@ struct Node {
     /// The job that is over for control, and not for the node.
     stuck: Option<JobId>,
     drained: Option<Drained>,
+    /// Cores that it has for programs; 0: not known.
+    cores: u16,
     /// Jobs that failed because of it since one last ended there by itself.
     failures: u32,
     /// When its kernel panicked lately, in microseconds of the control clock.
@@ -93,6 +95,28 @@ impl Nodes {
     /// Makes a node known.
     pub(super) fn know(&mut self, node: u32) {
         self.known.entry(node).or_default();
+    }
+
+    /// A node says how many cores it has.
+    pub(super) fn set_cores(&mut self, node: u32, cores: u16) {
+        self.known.entry(node).or_default().cores = cores;
+    }
+
+    /// Cores of a node that has been heard.
+    pub(super) fn cores(&self, node: u32) -> Option<u16> {
+        let cores = self.known.get(&node)?.cores;
+        (cores > 0).then_some(cores)
+    }
+
+    /// Whether it can have so many cores: it has, or was not heard.
+    pub(super) fn may_have_cores(&self, node: u32, wanted: u16) -> bool {
+        self.cores(node).is_none_or(|cores| cores >= wanted)
+    }
+
+    /// Nodes with a place that are known to have fewer cores; none where none are wanted.
+    pub(super) fn with_fewer_cores(&self, wanted: u16) -> impl Iterator<Item = u32> + '_ {
+        self.with_place()
+            .filter(move |node| !self.may_have_cores(*node, wanted))
     }
 
     /// Whether there is such a node.

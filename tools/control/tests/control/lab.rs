@@ -222,6 +222,15 @@ impl Lab {
         self.eventually("all nodes joined", |lab| lab.idle_nodes() >= count);
     }
 
+    /// Switches on nodes that are not as the others.
+    pub fn add(&mut self, identities: &[Identity]) {
+        for identity in identities {
+            self.nodes.push(FakeNode::start(*identity, self.address));
+        }
+        let count = self.nodes.len();
+        self.eventually("all nodes joined", |lab| lab.idle_nodes() >= count);
+    }
+
     pub fn identity(&self, node: u32, epoch: u64) -> Identity {
         let text = std::fs::read_to_string(self.path("secret")).unwrap();
         let secret = hearth_control::secrets::decode_hex(text.trim()).unwrap();
@@ -233,6 +242,7 @@ impl Lab {
             version,
             lab_key: None,
             unscrubbed: false,
+            cores: 1,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::events::Severity;
 use crate::jobs::again::Stored;
 use crate::jobs::allocator::{Want, WarmNodes};
 use crate::jobs::continued::Ranks;
-use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
+use crate::jobs::fabric::{Call, EndBy, Exit, Fabric, Launch, Reply};
 use crate::jobs::kept::Outputs;
 use crate::jobs::record::{Cause, Submission, Terms};
 use crate::jobs::retention::Wishes;
@@ -68,6 +68,10 @@ pub struct Nodes {
     pub heard: Vec<u32>,
     pub started: Vec<u64>,
     pub cancelled: Vec<(u64, i32)>,
+    /// Seconds that the last one gave.
+    pub grace_s: u64,
+    /// Signals that jobs were to get.
+    pub signals: Vec<(u64, i32)>,
     pub replies: VecDeque<(u32, u64, Reply)>,
     pub refuse_launch: bool,
     /// Nodes that hold the program.
@@ -107,8 +111,12 @@ impl Fabric for Nodes {
     fn start(&mut self, job: JobId) {
         self.started.push(job.0);
     }
-    fn cancel(&mut self, job: JobId, signal: i32) {
-        self.cancelled.push((job.0, signal));
+    fn cancel(&mut self, job: JobId, by: EndBy) {
+        self.cancelled.push((job.0, by.signal));
+        self.grace_s = by.grace_us / 1_000_000;
+    }
+    fn signal(&mut self, job: JobId, signal: i32) {
+        self.signals.push((job.0, signal));
     }
     fn reply(&mut self, node: NodeId, _job: JobId, call: CallId, reply: Reply) {
         self.replies.push_back((node.0, call.0, reply));
@@ -166,6 +174,8 @@ impl Lab {
             heard: Vec::new(),
             started: Vec::new(),
             cancelled: Vec::new(),
+            grace_s: 0,
+            signals: Vec::new(),
             replies: VecDeque::new(),
             refuse_launch: false,
             warm: WarmNodes::default(),
