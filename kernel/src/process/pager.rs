@@ -51,6 +51,7 @@ impl Process {
         self.clock.armed = false;
         self.ring();
         self.streams.collect(services);
+        self.take_signals(services)?;
         self.look_for_end(services)
     }
 

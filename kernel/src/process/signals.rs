@@ -16,7 +16,7 @@ use kernel_core::program::UserSlice;
 use kernel_core::signals::frame::{
     CONTEXT_AT, FRAME_BYTES, Fault, Frame, INFO_AT, LEGACY_BYTES, Place, Restored,
 };
-use kernel_core::signals::{AltStack, Delivery, Info, fault, flag};
+use kernel_core::signals::{AltStack, Delivery, Info, code, fault, flag};
 
 use super::Process;
 use super::ending::{Ending, Stop};
@@ -172,6 +172,20 @@ impl Process {
             Err(stop) => return Err(stop),
         }
         Ok(FpuState::of_program(bytes))
+    }
+
+    /// Sends the program what control has for it. Fails when that ends it: a wait of the kernel for
+    /// a page or for other ranks does not end by itself.
+    pub(super) fn take_signals(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
+        while let Some(number) = services.take_signal() {
+            // As if another process had sent it; a real-time one that finds no room is lost.
+            let _ = self.signals.send(number.into(), Info::sent(code::USER, 0));
+            let signal = Signal::from_number(number).filter(|_| self.signals.ends_by(number));
+            if let Some(signal) = signal {
+                return Err(Ending::killed(Cause::Raised(signal)));
+            }
+        }
+        Ok(())
     }
 
     /// Sends the program SIGALRM when its timer has expired.

@@ -125,6 +125,7 @@ impl Process {
         services.poll();
         self.streams.collect(services);
         self.push_output(services);
+        self.take_signals(services)?;
         self.look_for_end(services)
     }
 

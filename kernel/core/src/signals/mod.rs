@@ -193,6 +193,16 @@ impl Signals {
         self.due != 0
     }
 
+    /// Whether a signal that waits ends the program when it is delivered, which nothing holds back.
+    pub fn ends_by(&self, signal: u8) -> bool {
+        let place = signal.checked_sub(1).map(u32::from);
+        let bit = place
+            .and_then(|place| 1_u64.checked_shl(place))
+            .unwrap_or(0);
+        let action = self.action(signal.into());
+        self.due & bit != 0 && action.is_some_and(|action| action.is_default())
+    }
+
     /// Whether a call that is interrupted by the signal that is delivered next begins again.
     pub fn restarts(&self) -> bool {
         let action = self.next().and_then(|signal| self.action(signal.into()));

@@ -45,6 +45,22 @@ fn actions_are_read_back_as_set() {
 }
 
 #[test]
+fn a_signal_ends_a_program_that_neither_handles_nor_blocks_nor_ignores_it() {
+    let mut signals = Signals::new();
+    assert!(!signals.ends_by(TERM as u8), "it has not come");
+    signals.send(CHLD, Info::KERNEL).unwrap();
+    assert!(!signals.ends_by(CHLD as u8));
+    signals.set_mask(1 << (TERM - 1));
+    signals.send(TERM, Info::KERNEL).unwrap();
+    assert!(!signals.ends_by(TERM as u8), "it is blocked");
+    signals.set_mask(0);
+    assert!(signals.ends_by(TERM as u8));
+    signals.set_action(TERM, handler(0x40_1000, 0));
+    assert!(!signals.ends_by(TERM as u8), "it has a handler");
+    assert!(!signals.ends_by(0) && !signals.ends_by(65));
+}
+
+#[test]
 fn what_is_ignored_is_never_due() {
     let mut signals = Signals::new();
     assert_eq!(signals.send(0, Info::KERNEL), Ok(()));
