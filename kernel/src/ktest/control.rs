@@ -115,6 +115,8 @@ pub struct FakeControl {
     pub broken_from: u64,
     /// Cancel with SIGTERM when the program has been interrupted so often.
     pub cancel_after_polls: Option<u32>,
+    /// Signals that the program gets when it has been interrupted.
+    pub signals: VecDeque<u8>,
     /// How many system calls the program had made at each wait that was one: the last of them has
     /// blocked. The first [`BLOCKED_MAX`].
     pub blocked: Vec<u64>,
@@ -168,6 +170,7 @@ impl FakeControl {
             full: 0,
             broken_from: u64::MAX,
             cancel_after_polls: None,
+            signals: VecDeque::new(),
             blocked: Vec::new(),
             polls: 0,
             most_freed: 0,
@@ -270,6 +273,7 @@ impl FakeControl {
         LaunchSpec {
             retention: self.retention,
             start: StartMode::AtOnce,
+            cores: 0,
             job: JobId(1),
             rank: Rank(0),
             size: self.size,
@@ -373,7 +377,10 @@ impl NodeServices for FakeControl {
     }
 
     fn take_signal(&mut self) -> Option<u8> {
-        None
+        match self.polls {
+            0 => None,
+            _ => self.signals.pop_front(),
+        }
     }
 
     fn request_pages(

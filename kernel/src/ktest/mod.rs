@@ -101,6 +101,7 @@ const TESTS: &[Test] = &[
     test("remains-on-the-stack", remains::on_the_stack),
     test("remains-messages", remains::of_messages),
     test("program-ended", program::ended),
+    test("program-signalled", program::signalled),
     test("program-long-calls", program::long_calls),
     test("program-iretq", program::iretq),
     test("program-many-pages", program::many_pages),

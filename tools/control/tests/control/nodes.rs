@@ -537,7 +537,7 @@ fn what_is_not_there_is_refused_with_what_is() {
             125,
             "nobody has opened stream 1",
         ),
-        (&["cancel", "1", "--signal", "99"], 2, "1..=64"),
+        (&["cancel", "1", "--signal", "99"], 2, "from 1 to 64"),
         // Commands for QEMU clusters leave others alone: the state directory says which is meant.
         (&["down"], 125, "no cluster of QEMU nodes in"),
         (&["node", "reset", "n0"], 125, "set [power] method in"),
