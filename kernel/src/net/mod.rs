@@ -395,7 +395,9 @@ impl Stack {
                 if self.address() != Some(lease.address) {
                     info!("net", "address {} from {}", lease.address, lease.server);
                 }
-                self.set_address(lease.address, lease.router);
+                if self.set_address(lease.address, lease.router) {
+                    self.device.cards_mut().renew(now);
+                }
                 if let Some(personality) = personality {
                     self.events
                         .push_back(Event::Personality(Box::new(personality)));
@@ -407,15 +409,17 @@ impl Stack {
                     .update_ip_addrs(|addresses| addresses.clear());
                 self.interface.routes_mut().remove_default_ipv4_route();
                 self.address = None;
+                self.device.cards_mut().renew(now);
                 self.events.push_back(Event::AddressLost);
             }
         }
     }
 
-    fn set_address(&mut self, address: Ipv4Cidr, router: Option<Ipv4Address>) {
+    /// Uses an address; whether it is another one than before.
+    fn set_address(&mut self, address: Ipv4Cidr, router: Option<Ipv4Address>) -> bool {
         // A renewal that changes nothing must not empty the neighbour cache.
         if self.address.replace((address, router)) == Some((address, router)) {
-            return;
+            return false;
         }
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
@@ -431,6 +435,7 @@ impl Stack {
                 .expect("the default route was just removed");
         }
         self.events.push_back(Event::Address(address));
+        true
     }
 }
 
