@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`platform`] | what firmware's tables say about the machine |
 //! | [`boot`] | what the boot stub said: command line, version, entry time |
-//! | [`console`], [`panic`] | serial console with levels, log ring, last words |
+//! | [`console`], [`panic`] | console (serial port, screen) with levels, log ring, last words |
 //! | [`arch`] | CPU tables, traps, timer, ring 3, idle: everything specific to x86-64 |
 //! | [`mm`] | frames, page tables, heap, stacks |
 //! | [`time`] | microseconds since the image was entered |
@@ -72,8 +72,9 @@ extern "C" fn start_on_own_stack() -> ! {
         stop_scrubbing();
     }
     platform::init(facts.rsdp);
-    if facts.options.console == Console::Serial {
+    if facts.options.console != Console::None {
         platform::move_console();
+        console::show(facts.options.console, facts.framebuffer.as_ref());
     }
     arch::init(platform::machine());
     time::init(facts.entry_tsc);

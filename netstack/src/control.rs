@@ -31,6 +31,7 @@ use crate::wire::datagram::Kind;
 use crate::wire::io as io_wire;
 use crate::wire::job::CommandAck;
 use crate::wire::key::Key;
+use crate::wire::log::NodeLog;
 use crate::wire::page::PageRead;
 use crate::wire::retention::Holdings;
 
@@ -180,6 +181,10 @@ impl Endpoint {
             Kind::Holdings => {
                 let report = Holdings::parse(payload)?;
                 self.registry.holdings(node, report, &mut self.outbox);
+            }
+            Kind::NodeLog => {
+                let report = NodeLog::parse(payload)?;
+                self.registry.log_lines(node, &report, &mut self.outbox);
             }
             Kind::PageRead => {
                 let read = PageRead::parse(payload)?;

@@ -16,6 +16,7 @@ use crate::job::node::Jobs;
 use crate::job::{LaunchRefusal, LaunchSpec};
 use crate::join::node::{Link, Message, Received};
 use crate::join::{Refusal, Timing};
+use crate::log;
 use crate::page::client::PageClient;
 use crate::page::{Object, PageError, PageRequest, PageTraffic};
 use crate::personality::Personality;
@@ -197,6 +198,7 @@ pub struct Endpoint {
     pages: PageClient,
     ledger: Ledger,
     drops: Drops,
+    log: log::Sender,
     rng: Rng,
     outbox: Outbox,
     /// The job for which this node stays although it was asked to leave; to be told.
@@ -212,6 +214,7 @@ impl Endpoint {
             pages: PageClient::new(),
             ledger: Ledger::default(),
             drops: Drops::default(),
+            log: log::Sender::default(),
             rng: Rng::new(config.seed),
             outbox: Outbox::default(),
             stays_for: None,
@@ -237,6 +240,7 @@ impl Endpoint {
                 }
                 self.ledger.new_session();
                 self.drops.new_session();
+                self.log.new_session();
                 self.stays_for = None;
             }
             Received::Message(message) => self.message(now, &message),
@@ -255,6 +259,10 @@ impl Endpoint {
             }
             Kind::HoldingsAck => join_wire::parse_echo(payload).map(|number| {
                 let expected = self.ledger.acknowledged(number);
+                self.outbox.counters.stale += u64::from(!expected);
+            }),
+            Kind::NodeLogAck => join_wire::parse_echo(payload).map(|number| {
+                let expected = self.log.acknowledged(number);
                 self.outbox.counters.stale += u64::from(!expected);
             }),
             Kind::PageData => PageData::parse(payload).map(|answer| {
@@ -396,9 +404,16 @@ impl Endpoint {
         }
         let Outbox { events, counters } = &mut self.outbox;
         let fail = |event| events.push_back(event);
-        let read = self.pages.poll(now, &mut self.rng, counters, fail)?;
+        if let Some(read) = self.pages.poll(now, &mut self.rng, counters, fail) {
+            return self
+                .link
+                .seal(Kind::PageRead, out, |writer| read.emit(writer));
+        }
+        // The log comes after everything that somebody waits for.
+        let (report, repeated) = self.log.due(now, &mut self.rng)?;
+        self.outbox.counters.retransmitted += u64::from(repeated);
         self.link
-            .seal(Kind::PageRead, out, |writer| read.emit(writer))
+            .seal(Kind::NodeLog, out, |writer| report.emit(writer))
     }
 
     fn call_timeout(&self) -> Micros {
@@ -423,7 +438,7 @@ impl Endpoint {
         let calls = present.and_then(|entry| entry.io.deadline());
         let (reports, pages) = (self.ledger.deadline(), self.pages.poll_timeout());
         let keeps = self.keeps_until();
-        let all = [link, calls, reports, pages, keeps];
+        let all = [link, calls, reports, pages, keeps, self.log.deadline()];
         all.into_iter().flatten().min()
     }
 
@@ -502,6 +517,21 @@ impl Endpoint {
     /// [`Self::hold`] and [`Self::unhold`].
     pub fn holdings_acked(&self) -> bool {
         self.link.has_session() && self.ledger.is_told()
+    }
+
+    /// True when lines of the node's log can be given with [`Self::log`]: it has joined, and all
+    /// that was given before has arrived.
+    pub fn takes_log(&self) -> bool {
+        self.link.has_session() && self.log.is_idle()
+    }
+
+    /// Tells the control node whole lines of the node's log, in order, and how many lines before
+    /// them are missing. They are repeated until they have arrived.
+    ///
+    /// Panics unless [`Self::takes_log`], with text that does not end in a line feed, and with more
+    /// than [`crate::wire::log::TEXT_MAX`] bytes.
+    pub fn log(&mut self, _now: Instant, missed: u32, text: &str) {
+        self.log.give(missed, text);
     }
 
     /// Answers a `Launch` event, once; ignored for a job that was dropped meanwhile. Ok says that

@@ -55,8 +55,10 @@ impl Level {
 /// Where the console goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Console {
-    /// First serial port.
+    /// The serial port; where there is none, the screen.
     Serial,
+    /// The serial port and the screen.
+    Screen,
     /// Nowhere; the ring still keeps the lines.
     None,
 }
@@ -81,7 +83,7 @@ pub struct CommandLine {
     pub node: Option<u32>,
     /// `hearth.key=HEX32`: the node's key, for a lab.
     pub key: Option<[u8; 16]>,
-    /// `hearth.console=ttyS0|none[,LEVEL]`: where the console goes.
+    /// `hearth.console=ttyS0|screen|none[,LEVEL]`: where the console goes.
     pub console: Console,
     /// Level of the console: from `hearth.console`, else from `hearth.log`.
     pub console_level: Level,
@@ -216,10 +218,11 @@ impl CommandLine {
             "node" => self.node = Some(value.parse().map_err(|_| bad("a number"))?),
             "key" => self.key = Some(key_bytes(value).ok_or(bad("32 hexadecimal digits"))?),
             "console" => {
-                let form = bad("ttyS0 or none, with an optional ,LEVEL");
+                let form = bad("ttyS0, screen or none, with an optional ,LEVEL");
                 let (device, level) = value.split_once(',').unwrap_or((value, ""));
                 let console = match device {
                     "ttyS0" => Console::Serial,
+                    "screen" => Console::Screen,
                     "none" => Console::None,
                     _ => return Err(form),
                 };

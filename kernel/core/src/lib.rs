@@ -15,6 +15,7 @@
 //! | [`signals`] | actions, mask, which signal is next, frames of handlers | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
+//! | [`screen`] | text on a framebuffer | `kernel::console`, panic |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
 //! | [`acpi`] | what firmware's tables say about the machine | `kernel::platform` |
@@ -52,6 +53,7 @@ pub mod program;
 pub mod random;
 pub mod readahead;
 pub mod retention;
+pub mod screen;
 pub mod signals;
 pub mod space;
 pub mod stack;

@@ -15,6 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::logring::Cursor;
 use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
@@ -25,6 +26,7 @@ use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 use netstack::wire::key::Key;
+use netstack::wire::log::TEXT_MAX;
 
 use super::cast::store::{Places, Running};
 use super::cast::{self, Casts};
@@ -41,7 +43,7 @@ use crate::boot::BootFacts;
 use crate::net::frame::UdpFrame;
 use crate::process::{self, Launch};
 use crate::time::Moment;
-use crate::{arch, mm, net, time};
+use crate::{arch, console, mm, net, time};
 
 /// Datagrams that wait when the next job begins have left within this time, unless the link is
 /// down.
@@ -93,6 +95,8 @@ pub struct Node {
     left: bool,
     /// The last job, until what it left in buffers has been cleared.
     remains: Option<JobId>,
+    /// What control was told of the log.
+    told: Cursor,
     buffer: [u8; MAX_DATAGRAM],
 }
 
@@ -130,6 +134,7 @@ impl Node {
             looked: Moment::now(),
             left: false,
             remains: None,
+            told: Cursor::default(),
             buffer: [0; MAX_DATAGRAM],
         };
         if let Some(personality) = fixed {
@@ -285,6 +290,7 @@ impl Node {
     pub fn send_due(&mut self) {
         let now = time::now();
         self.tell_holdings(now);
+        self.tell_log(now);
         self.transmit(now);
         self.take_endpoint_events(now);
         self.transmit_to_peers(now);
@@ -317,6 +323,25 @@ impl Node {
             return;
         };
         warm::tell(&mut self.warm, endpoint, now);
+    }
+
+    /// Tells control lines of the log that it does not have.
+    fn tell_log(&mut self, now: Instant) {
+        let cursor = &mut self.told;
+        let Some(endpoint) = &mut self.endpoint else {
+            return;
+        };
+        if !endpoint.takes_log() || !console::has_more(cursor) {
+            return;
+        }
+        let mut lines = [0; TEXT_MAX];
+        let read = console::next_lines(cursor, &mut lines);
+        // Lines are text; what is not, by a bug, is no reason to tell nothing.
+        match core::str::from_utf8(&lines[..read.bytes]) {
+            Ok("") => {}
+            Ok(text) => endpoint.log(now, read.missed, text),
+            Err(_) => endpoint.log(now, read.missed, "(lines that are no text)\n"),
+        }
     }
 
     /// Pumps, and when that brought no news for the main loop or the job, halts until a frame,

@@ -17,7 +17,7 @@ use netstack::wire::retention::Holdings;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 20] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -36,6 +36,8 @@ const KINDS: [Kind; 18] = [
     Kind::PageData,
     Kind::IoCall,
     Kind::IoReply,
+    Kind::NodeLog,
+    Kind::NodeLogAck,
 ];
 
 /// A joined pair and its session keys, to node and to control.

@@ -16,6 +16,7 @@ use netstack::wire::job::{
     ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN,
 };
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
+use netstack::wire::log::NodeLog;
 use netstack::wire::page::{Content, PageData, PageRead};
 use netstack::wire::retention::Holdings;
 
@@ -160,6 +161,25 @@ fn payloads_are_as_long_as_documented() {
         ),
         (
             Kind::HoldingsAck,
+            format!("{}", payload(|w| join::emit_echo(1, w)).len()),
+        ),
+        (
+            Kind::NodeLog,
+            format!(
+                "{} + lines",
+                payload(|w| {
+                    let log = NodeLog {
+                        number: 1,
+                        missed: 0,
+                        text: "",
+                    };
+                    log.emit(w);
+                })
+                .len()
+            ),
+        ),
+        (
+            Kind::NodeLogAck,
             format!("{}", payload(|w| join::emit_echo(1, w)).len()),
         ),
         (
@@ -326,7 +346,7 @@ fn numbers_are_as_documented() {
     }
 }
 
-const KINDS: [Kind; 50] = [
+const KINDS: [Kind; 52] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -377,6 +397,8 @@ const KINDS: [Kind; 50] = [
     Kind::OverlayTaken,
     Kind::OverlayCensus,
     Kind::OverlayCensusAck,
+    Kind::NodeLog,
+    Kind::NodeLogAck,
 ];
 
 fn hello_of_zeros() -> Hello {

@@ -313,6 +313,12 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             runner.claimed(now_us, fabric, job, node, input_bytes);
         }),
         Reported::JobClosed { .. } => {}
+        Reported::LogLines {
+            node,
+            boot_epoch,
+            missed,
+            text,
+        } => core.node_logs.push(node.0, boot_epoch.0, missed, &text),
         Reported::Holdings {
             node,
             boot_epoch,

@@ -100,6 +100,55 @@ fn a_site_switches_machines_by_its_own_command() {
 }
 
 #[test]
+fn whoever_asks_sixteen_machines_are_asked_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = dir.path().join("now");
+    std::fs::create_dir(&now).unwrap();
+    // Each run is a file for as long as it lasts, and writes down how many there are.
+    let script = format!(
+        "touch {0}/$$; ls {0} | wc -l >> {1}/seen; sleep 0.3; rm {0}/$$; echo on",
+        now.display(),
+        dir.path().display()
+    );
+    let mut config = config(Method::Command, "", dir.path());
+    config.command = ["sh", "-c", &script].map(template).to_vec();
+    let power = Power::of(&config, None).unwrap();
+    let machines: Vec<Machine> = (0..16).map(|node| Machine { node, mac: None }).collect();
+    std::thread::scope(|scope| {
+        for power in [power.clone(), power.clone(), power.clone()] {
+            let machines = &machines;
+            scope.spawn(move || {
+                let results = power.perform(Action::Status, machines);
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
+            });
+        }
+    });
+    let seen = std::fs::read_to_string(dir.path().join("seen")).unwrap();
+    let seen: Vec<u32> = seen
+        .lines()
+        .map(|line| line.trim().parse().unwrap())
+        .collect();
+    let most = seen.iter().max().unwrap();
+    assert_eq!(seen.len(), 48);
+    assert!((2..=16).contains(most), "{most} at a time");
+}
+
+#[test]
+fn machines_that_are_not_wanted_when_their_turn_comes_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked = dir.path().join("asked");
+    let script = format!("echo {{name}} >> {}", asked.display());
+    let mut config = config(Method::Command, "", dir.path());
+    config.command = ["sh", "-c", &script].map(template).to_vec();
+    let power = Power::of(&config, None).unwrap();
+    let machines: Vec<Machine> = (0..4).map(|node| Machine { node, mac: None }).collect();
+    let results = power.perform_wanted(Action::Reset, &machines, &|machine| machine.node == 2);
+    let done: Vec<bool> = results.iter().map(Option::is_some).collect();
+    assert_eq!(done, [false, false, true, false]);
+    assert_eq!(std::fs::read_to_string(asked).unwrap(), "n2\n");
+}
+
+#[test]
 fn without_a_way_the_answer_is_what_to_configure() {
     let dir = tempfile::tempdir().unwrap();
     let power = Power::of(&config(Method::None, "", dir.path()), None).unwrap();

@@ -110,6 +110,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(nodes::waiting))
         .routes(routes!(nodes::approve))
         .routes(routes!(nodes::power))
+        .routes(routes!(nodes::log))
         .routes(routes!(past::events))
         .routes(routes!(lists::timeline))
         .routes(routes!(past::jobs, jobs::submit))

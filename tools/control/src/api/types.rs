@@ -9,6 +9,7 @@
 mod casts;
 mod held;
 mod launch;
+mod node_log;
 mod power;
 mod queue;
 mod queued;
@@ -26,6 +27,7 @@ pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
     Reuse, UnknownCall, WireCounts,
 };
+pub use node_log::{NodeLogPart, NodeLogQuery};
 pub use power::{POWERED_MAX, PowerRequest, Powered};
 pub use queue::{AfterCondition, AfterJob, ArrayTask, Drained, KeptOutput, Placement, Why};
 pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};

@@ -21,6 +21,7 @@ mod job_options;
 mod lists;
 mod man;
 mod node;
+mod node_log;
 mod output;
 mod overlay;
 mod plan;
@@ -164,7 +165,7 @@ enum Command {
     Down(down::DownOptions),
     /// List the clusters that run here.
     List(cluster::ListOptions),
-    /// Show the serial console of a QEMU node.
+    /// Show the serial console of a QEMU node, or what another node's kernel has logged.
     Console(cluster::ConsoleOptions),
     /// Do something with nodes.
     Node(node::Options),

@@ -204,7 +204,7 @@ mod tests {
 
     /// n0 has a job, n2 is not in service, the others are free.
     fn cluster() -> Nodes {
-        let mut nodes = Nodes::new(None, 1).unwrap();
+        let mut nodes = Nodes::new(None, None, 1).unwrap();
         for node in 0..5 {
             nodes.set_up(node, node != 2);
         }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn free_nodes_that_are_no_unit_are_told() {
         let tree = hearth_alloc::topology::Topology::new(&[4]).unwrap();
-        let mut nodes = Nodes::new(Some(tree), 2).unwrap();
+        let mut nodes = Nodes::new(Some(tree), None, 2).unwrap();
         (0..4).for_each(|node| nodes.set_up(node, true));
         nodes.machine.take(9, &[0]);
         nodes.machine.take(10, &[2]);

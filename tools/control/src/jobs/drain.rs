@@ -39,10 +39,10 @@ impl Runner {
         self.heard(node, fresh);
         if !self.nodes.has_place(node) {
             let name = hostlist::name(node);
-            let places = self.nodes.machine.nodes();
+            let places = crate::output::count(self.nodes.places(), "place");
             let text = format!(
-                "{name} gets no jobs: the tree of the network has {}; correct serve.tree",
-                crate::output::count(places, "place")
+                "{name} gets no jobs: the tree of the network has {places}, and none is {name}'s; \
+                 correct serve.tree"
             );
             self.events
                 .push(Event::new(Severity::Warning, "node-without-place", text).node(node));

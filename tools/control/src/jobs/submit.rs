@@ -285,7 +285,7 @@ impl Runner {
         if want.ranks == 0 {
             return Err(SubmitError::NoRanks);
         }
-        let (wanted, places) = (want.ranks as usize, self.nodes.machine.nodes());
+        let (wanted, places) = (want.ranks as usize, self.nodes.places());
         let known = self.nodes.count();
         self.check_among(want, wait)?;
         let can_have = |node: &&u32| self.nodes.knows(**node) && self.nodes.has_place(**node);

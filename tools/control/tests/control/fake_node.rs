@@ -33,6 +33,7 @@ use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::key::Key;
 
 use crate::fake_memory::Memory;
+use crate::identity::Identity;
 
 /// Kind of a datagram with data of a cast.
 const CAST_DATA: u8 = 73;
@@ -92,25 +93,6 @@ impl Watch {
 pub struct FakeNode {
     pub watch: Arc<Watch>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// Who a node is.
-#[derive(Debug, Clone, Copy)]
-pub struct Identity {
-    pub node: u32,
-    pub epoch: u64,
-    pub secret: [u8; 16],
-    pub version: [u8; 16],
-    /// A key for every boot instead of the one for this.
-    pub lab_key: Option<[u8; 16]>,
-    /// It does not scrub memory.
-    pub unscrubbed: bool,
-}
-
-impl Identity {
-    pub fn mac(&self) -> [u8; 6] {
-        [0x52, 0x54, 0, 7, 0, u8::try_from(self.node).unwrap()]
-    }
 }
 
 impl FakeNode {
@@ -354,6 +336,9 @@ impl Machine {
     fn joined(&mut self, key: Key) {
         self.watch.joins.fetch_add(1, Ordering::Relaxed);
         let now = self.now();
+        if self.endpoint.takes_log() {
+            self.endpoint.log(now, 0, "joined\u{1b}[2J\n");
+        }
         if let Some(member) = &mut self.member {
             return member.set_key(key);
         }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fake_node::{FakeNode, Identity};
+use crate::fake_node::FakeNode;
+use crate::identity::Identity;
 
 /// Longest wait for anything that should take far less.
 pub const LIMIT: Duration = Duration::from_secs(60);

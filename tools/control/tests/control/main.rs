@@ -10,6 +10,7 @@ mod fake_memory;
 mod fake_node;
 mod hosted;
 mod hour;
+mod identity;
 mod kills;
 mod lab;
 mod nodes;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
+use hearth_alloc::topology::Topology;
 use netstack::ids::{CallId, JobId, NodeId};
 use netstack::job::{AdoptedRank, StartMode};
 
@@ -26,16 +27,31 @@ fn runner(config: &config::Config, dir: &Path, next_job: u64) -> Runner {
     let jobs = &config.jobs;
     let outputs = dir.join("output");
     let outputs = Outputs::open(&outputs, jobs.output_max_bytes, jobs.output_total_bytes);
-    let topology = match config.serve.tree.as_str() {
+    // `4x2 without 3,5`: these places are empty.
+    let (tree, empty) = match config.serve.tree.split_once(" without ") {
+        Some((tree, empty)) => (tree, empty),
+        None => (config.serve.tree.as_str(), ""),
+    };
+    let topology: Option<Topology> = match tree {
         "" => None,
         tree => Some(tree.parse().unwrap()),
     };
+    let empty: Vec<u32> = empty
+        .split(',')
+        .filter_map(|node| node.parse().ok())
+        .collect();
+    let places = topology.as_ref().filter(|_| !empty.is_empty());
+    let places = places.map(|tree| {
+        let nodes = 0..u32::try_from(tree.nodes()).unwrap();
+        nodes.filter(|node| !empty.contains(node)).collect()
+    });
     Runner::new(Setup {
         jobs: jobs.clone(),
         queue: config.queue.clone(),
         retention: config.retention.clone(),
         broadcast: config.broadcast.clone(),
         topology,
+        places,
         outputs: outputs.unwrap(),
         next_job,
         instance: "0000000000000001".to_string(),
