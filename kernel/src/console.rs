@@ -4,8 +4,9 @@
 //! Use the macros `error!`, `warn!`, `info!`, `debug!`: first the subsystem, then a format string.
 //! A line reads `[   0.012345] info  net: text`.
 //!
-//! Neighbours: `arch::serial` drives the port, `drivers::framebuffer` the screen; `panic` prints the tail of the ring. Which lines
-//! are shown is `hearth.console=`, which are kept `hearth.log=` (`kernel_core::cmdline`).
+//! Neighbours: `arch::serial` drives the port, `drivers::framebuffer` the screen; `panic` prints
+//! the tail of the ring, `agent::node` tells control what is in it. Which lines are shown is
+//! `hearth.console=`, which are kept `hearth.log=` (`kernel_core::cmdline`).
 //!
 //! Invariant: writing never waits longer than `arch::serial::PATIENCE` for the port, never
 //! allocates and never panics; a line that comes while the console is in use is dropped.

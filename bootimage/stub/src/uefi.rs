@@ -164,7 +164,7 @@ fn find_rsdp(system: &SystemTable) -> Option<u64> {
     })
 }
 
-/// The screen in the mode that firmware has chosen, if it has one whose pixels are bytes of colours.
+/// The screen in the mode that firmware has chosen, if its pixels are bytes of colours.
 fn find_framebuffer(boot: &BootServices) -> Option<Framebuffer> {
     let mut interface: *mut c_void = core::ptr::null_mut();
     // SAFETY: a call of firmware.

@@ -5,8 +5,8 @@
 //! line, and such memory is slow. Characters are grey, so that the order of a pixel's colours does
 //! not matter.
 //!
-//! Key types: [`Screen`], which is a [`fmt::Write`]; [`Layout`], where its characters are; [`Pixels`],
-//! the memory. Neighbours: `hearth_abi::handoff` has what firmware's screen is,
+//! Key types: [`Screen`], which is a [`fmt::Write`]; [`Layout`], where its characters are;
+//! [`Pixels`], the memory. Neighbours: `hearth_abi::handoff` has what firmware's screen is,
 //! `kernel::drivers::framebuffer` maps it, `noto-sans-mono-bitmap` draws the characters.
 //!
 //! Invariant: no pixel outside of [`Layout::bytes`] is written, whatever firmware said of its

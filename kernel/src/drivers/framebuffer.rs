@@ -1,7 +1,7 @@
 //! The screen that UEFI firmware has left.
 //!
-//! Key functions: [`map`], [`open`]. Neighbours: the boot stub has found it, `kernel_core::screen` draws text,
-//! `console` and `panic` print.
+//! Key functions: [`map`], [`open`]. Neighbours: the boot stub has found it, `kernel_core::screen`
+//! draws text, `console` and `panic` print.
 //!
 //! Invariant: only memory that firmware's mode has, and that is no RAM, is written to.
 

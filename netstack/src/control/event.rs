@@ -169,8 +169,8 @@ pub enum Event {
         /// Programs of which it holds nothing any more.
         dropped: Vec<ProgramId>,
     },
-    /// Lines of a node's log. Each comes once in a session, in order; the last ones of a session may
-    /// come again in the next.
+    /// Lines of a node's log. Each comes once in a session, in order; the last ones of a session
+    /// may come again in the next.
     LogLines {
         /// Which.
         node: NodeId,

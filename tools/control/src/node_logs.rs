@@ -1,10 +1,10 @@
 //! The logs of the nodes' kernels, as far as they have come, for `hearth console`.
 //!
-//! Key type: [`NodeLogs`]. Neighbours: `netstack::control` has the lines, `control_events` puts them
-//! here, `api::nodes` gives them out.
+//! Key type: [`NodeLogs`]. Neighbours: `netstack::control` has the lines, `control_events` puts
+//! them here, `api::nodes` gives them out.
 //!
-//! Invariant: no more than [`NODE_BYTES`] of a node and [`ALL_BYTES`] of all nodes are kept; what is
-//! kept is printable.
+//! Invariant: no more than [`NODE_BYTES`] of a node and [`ALL_BYTES`] of all nodes are kept; what
+//! is kept is printable.
 
 use std::collections::{BTreeMap, VecDeque};
 

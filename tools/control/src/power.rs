@@ -1,8 +1,8 @@
 //! Switches nodes on and off for whoever asks, and resets those that stay lost.
 //!
-//! Key types: [`Switch`], [`Asked`], [`Switched`]. Neighbours: `hearth_power` knows how machines are
-//! switched and which lost nodes are due; `api::nodes` passes requests on; [`watch`] is a task of
-//! `serve`.
+//! Key types: [`Switch`], [`Asked`], [`Switched`]. Neighbours: `hearth_power` knows how machines
+//! are switched and which lost nodes are due; `api::nodes` passes requests on; [`watch`] is a task
+//! of `serve`.
 //!
 //! Invariants: the control state is not held while machines are switched; a node that somebody
 //! switched off is not reset because it is lost; what was begun is carried out and told, also where

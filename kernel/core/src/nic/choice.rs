@@ -65,8 +65,8 @@ impl Choice {
         self.ends.min(self.looks)
     }
 
-    /// The card whose turn it is has got an address or lost one: it leads somewhere, and has a first
-    /// turn again before another one is tried.
+    /// The card whose turn it is has got an address or lost one: it leads somewhere, and has a
+    /// first turn again before another one is tried.
     pub fn renew(&mut self, now: u64) {
         self.turns = 0;
         self.turn = TURN;

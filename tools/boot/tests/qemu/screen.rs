@@ -1,7 +1,7 @@
 //! A machine without a serial port: its log is on the screen that UEFI firmware has left.
 //!
-//! The picture that QEMU takes of the screen is read with the font of the kernel. A copy of it stays
-//! in the folder that `HEARTH_SCREENS` names, for people.
+//! The picture that QEMU takes of the screen is read with the font of the kernel. A copy of it
+//! stays in the folder that `HEARTH_SCREENS` names, for people.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! `hearth console` of nodes that are no QEMU machines: the log of their kernels, as the control node
-//! has it.
+//! `hearth console` of nodes that are no QEMU machines: the log of their kernels, as the control
+//! node has it.
 //!
 //! Key function: [`show`]. Neighbours: `cluster` shows serial consoles of QEMU nodes; `api::nodes`
 //! has the log.
