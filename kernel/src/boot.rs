@@ -7,7 +7,7 @@
 
 use alloc::string::String;
 use bootloader_api::BootInfo;
-use hearth_abi::handoff::{COMMAND_LINE_MAX, Handoff};
+use hearth_abi::handoff::{COMMAND_LINE_MAX, Framebuffer, Handoff};
 use kernel_core::cmdline::CommandLine;
 use spin::Once;
 
@@ -31,6 +31,8 @@ pub struct BootFacts {
     pub build_id: [u8; 20],
     /// Physical address of the ACPI root pointer.
     pub rsdp: Option<u64>,
+    /// The screen that firmware has left.
+    pub framebuffer: Option<Framebuffer>,
 }
 
 /// The block, copied before there is a heap.
@@ -87,6 +89,7 @@ pub fn copy(info: &BootInfo, kernel_entry_tsc: u64) {
                 image_bytes: 0,
                 version: [0; 16],
                 build_id: [0; 20],
+                framebuffer: None,
                 command_line: "",
             }
         }
@@ -127,6 +130,7 @@ pub fn init() -> &'static BootFacts {
             version: copied.handoff.version,
             build_id: copied.handoff.build_id,
             rsdp: copied.rsdp,
+            framebuffer: copied.handoff.framebuffer,
         }
     })
 }

@@ -1,10 +1,10 @@
-//! The Hearth node kernel: one CPU, one program, one rank.
+//! The Hearth node kernel: one program, one rank, all cores.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`platform`] | what firmware's tables say about the machine |
 //! | [`boot`] | what the boot stub said: command line, version, entry time |
-//! | [`console`], [`panic`] | serial console with levels, log ring, last words |
+//! | [`console`], [`panic`] | console (serial port, screen) with levels, log ring, last words |
 //! | [`arch`] | CPU tables, traps, timer, ring 3, idle: everything specific to x86-64 |
 //! | [`mm`] | frames, page tables, heap, stacks |
 //! | [`time`] | microseconds since the image was entered |
@@ -14,8 +14,8 @@
 //! | [`agent`] | the node's part of the protocol: joins, obeys, reports |
 //! | `ktest` | tests run inside the kernel in place of the agent (`hearth.test=NAME`); feature `ktest` only |
 //!
-//! Invariant: the kernel is single-threaded and runs to completion: interrupts are off in ring 0
-//! except in `arch::idle::wait` (docs/adr/0005-kernel-runs-to-completion.md).
+//! Invariant: one core at a time does the kernel's work, and runs to completion: interrupts are off
+//! in ring 0 except where a core sleeps (docs/adr/0005-kernel-runs-to-completion.md).
 #![no_std]
 #![no_main]
 
@@ -72,14 +72,16 @@ extern "C" fn start_on_own_stack() -> ! {
         stop_scrubbing();
     }
     platform::init(facts.rsdp);
-    if facts.options.console == Console::Serial {
+    if facts.options.console != Console::None {
         platform::move_console();
+        console::show(facts.options.console, facts.framebuffer.as_ref());
     }
     arch::init(platform::machine());
     time::init(facts.entry_tsc);
     boot::report();
     platform::report();
     mm::report();
+    arch::cores::start(platform::machine(), facts.options.cores);
     if let Some(name) = &facts.options.test {
         #[cfg(feature = "ktest")]
         ktest::run(name);

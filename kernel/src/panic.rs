@@ -1,7 +1,8 @@
 //! Last words: what is printed and sent when the kernel's own invariant is broken.
 //!
 //! Prints message, place, registers, return addresses (offsets into the kernel's ELF file, for
-//! `addr2line -e`) and the end of the log to the serial port, tells control through
+//! `addr2line -e`) and the end of the log to the serial port and the screen, where the log goes to
+//! one, tells control through
 //! `agent::report_panic`, and starts the machine anew, so that a node is not lost until somebody
 //! walks up to it (`hearth.panic=halt` has it stand still instead; a test leaves QEMU with the exit
 //! code for failure).
@@ -15,10 +16,12 @@ use core::fmt::{self, Write};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use kernel_core::screen::Screen;
 use netstack::time::Micros;
 
 use crate::arch::serial::Port;
 use crate::arch::{self, trap::TrapFrame};
+use crate::drivers::framebuffer::{self, Memory};
 use crate::{console, mm};
 
 /// Longest report to control in bytes: fits one datagram with room to spare.
@@ -73,29 +76,46 @@ pub fn exception(frame: &TrapFrame) -> ! {
     finish(enter(), what, frame.rsp, Some(frame))
 }
 
-/// Opens a port of its own: the console's may be locked by what panicked, or switched off.
-fn enter() -> Option<Port> {
-    arch::disable_interrupts();
-    let mut port = Port::open();
-    if DEPTH.fetch_add(1, Ordering::Relaxed) > 0 {
-        if let Some(port) = &mut port {
-            let _ = writeln!(port, "panic while reporting a panic");
-        }
-        end();
-    }
-    port
+/// Where a report goes.
+struct Paper {
+    port: Option<Port>,
+    screen: Option<Screen<Memory>>,
 }
 
-fn finish(
-    mut port: Option<Port>,
-    what: fmt::Arguments<'_>,
-    rsp: u64,
-    frame: Option<&TrapFrame>,
-) -> ! {
-    if let Some(port) = &mut port {
-        // A port never fails.
-        let _ = print(port, what, rsp, frame);
+impl Write for Paper {
+    /// Never fails: neither does a port or a screen.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if let Some(port) = &mut self.port {
+            port.write_str(text)?;
+        }
+        match &mut self.screen {
+            Some(screen) => screen.write_str(text),
+            None => Ok(()),
+        }
     }
+}
+
+/// Opens a port and a screen of its own: the console's may be locked by what panicked, or switched
+/// off.
+fn enter() -> Paper {
+    arch::disable_interrupts();
+    arch::cores::stop_others();
+    let is_first = DEPTH.fetch_add(1, Ordering::Relaxed) == 0;
+    let mut paper = Paper {
+        port: Port::open(),
+        screen: None,
+    };
+    if !is_first {
+        let _ = writeln!(paper, "panic while reporting a panic");
+        end();
+    }
+    paper.screen = framebuffer::open();
+    paper
+}
+
+fn finish(mut paper: Paper, what: fmt::Arguments<'_>, rsp: u64, frame: Option<&TrapFrame>) -> ! {
+    // Paper never fails.
+    let _ = print(&mut paper, what, rsp, frame);
     let mut report = Report::new();
     // What does not fit is cut.
     let _ = write!(report, "{what}");
@@ -107,33 +127,33 @@ fn finish(
 }
 
 fn print(
-    port: &mut Port,
+    paper: &mut Paper,
     what: fmt::Arguments<'_>,
     rsp: u64,
     frame: Option<&TrapFrame>,
 ) -> fmt::Result {
     writeln!(
-        port,
+        paper,
         "\n=== Hearth kernel panic at {} s",
         crate::time::now()
     )?;
-    writeln!(port, "{what}")?;
+    writeln!(paper, "{what}")?;
     if let Some(frame) = frame {
-        writeln!(port, "{frame}")?;
+        writeln!(paper, "{frame}")?;
     }
-    writeln!(port, "{}", arch::ControlRegisters::read())?;
-    write!(port, "rsp {rsp:#x}, code called from image +")?;
+    writeln!(paper, "{}", arch::ControlRegisters::read())?;
+    write!(paper, "rsp {rsp:#x}, code called from image +")?;
     for address in mm::return_addresses(rsp).take(CALLS_MAX) {
-        write!(port, " {:#x}", address - mm::layout::KERNEL_IMAGE)?;
+        write!(paper, " {:#x}", address - mm::layout::KERNEL_IMAGE)?;
     }
-    writeln!(port)?;
+    writeln!(paper)?;
     let mut tail = [0; TAIL_MAX];
     let length = console::tail(&mut tail);
-    writeln!(port, "=== last log lines")?;
+    writeln!(paper, "=== last log lines")?;
     for chunk in tail[..length].utf8_chunks() {
-        port.write_str(chunk.valid())?;
+        paper.write_str(chunk.valid())?;
     }
-    writeln!(port, "=== end of report")
+    writeln!(paper, "=== end of report")
 }
 
 /// Text of bounded length; what does not fit is cut.

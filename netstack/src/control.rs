@@ -25,12 +25,13 @@ use crate::page::PageReply;
 use crate::page::server::PageServer;
 use crate::retention::control::Drops;
 use crate::rng::Rng;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 use crate::wire::Error;
 use crate::wire::datagram::Kind;
 use crate::wire::io as io_wire;
 use crate::wire::job::CommandAck;
 use crate::wire::key::Key;
+use crate::wire::log::NodeLog;
 use crate::wire::page::PageRead;
 use crate::wire::retention::Holdings;
 
@@ -180,6 +181,10 @@ impl Endpoint {
             Kind::Holdings => {
                 let report = Holdings::parse(payload)?;
                 self.registry.holdings(node, report, &mut self.outbox);
+            }
+            Kind::NodeLog => {
+                let report = NodeLog::parse(payload)?;
+                self.registry.log_lines(node, &report, &mut self.outbox);
             }
             Kind::PageRead => {
                 let read = PageRead::parse(payload)?;
@@ -394,11 +399,20 @@ impl Endpoint {
     }
 
     /// Ends a job on all its nodes. Ranks that were loaded or running answer with an `Exit` call
-    /// (status `Signal`), the others with `LaunchRefused` (`Cancelled`). Repeating it with
+    /// (status `Signal`), the others with `LaunchRefused` (`Cancelled`). With a `grace` (at most
+    /// [`crate::wire::job::GRACE_MAX`]) running ranks get the signal first and may end as they want
+    /// until the grace is over, then they are ended by SIGKILL. Repeating it with
     /// another signal replaces the first. A node that reports a job this endpoint does not know
     /// is told to drop it without any call from here.
-    pub fn cancel(&mut self, now: Instant, job: JobId, signal: u8) {
-        self.jobs.cancel(now, job, signal);
+    pub fn cancel(&mut self, now: Instant, job: JobId, signal: u8, grace: Micros) {
+        self.jobs.cancel(now, job, signal, grace);
+    }
+
+    /// Delivers a signal (1 to 64) to every rank of a job that has not ended, once, in the order of
+    /// the calls; to ranks that do not run yet when they do. A job that there is not gets none, and
+    /// a rank for which 64 wait already no more.
+    pub fn signal(&mut self, now: Instant, job: JobId, signal: u8) {
+        self.jobs.signal(now, job, signal);
     }
 
     /// Answers a `PageWanted` event; later than the node's patience it is simply not needed.

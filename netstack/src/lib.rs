@@ -35,6 +35,7 @@ pub mod ids;
 pub mod io;
 pub mod job;
 pub mod join;
+pub(crate) mod log;
 pub mod node;
 pub mod overlay;
 pub mod page;

@@ -16,6 +16,7 @@ use crate::job::node::Jobs;
 use crate::job::{LaunchRefusal, LaunchSpec};
 use crate::join::node::{Link, Message, Received};
 use crate::join::{Refusal, Timing};
+use crate::log;
 use crate::page::client::PageClient;
 use crate::page::{Object, PageError, PageRequest, PageTraffic};
 use crate::personality::Personality;
@@ -59,6 +60,8 @@ pub struct Config {
     pub build_id: [u8; 20],
     /// Memory of the node in bytes.
     pub memory_bytes: u64,
+    /// Cores that it has for programs, at least 1.
+    pub cores: u16,
     /// Seed of the jitter; different on every node (the boot epoch will do).
     pub seed: u64,
     /// Milestones of the boot so far.
@@ -131,11 +134,20 @@ pub enum Event {
     Cancel {
         /// The job.
         job: JobId,
-        /// The signal to report; 9 when the job is to be dropped.
+        /// The signal to report, or with a grace to deliver first; 9 when the job is to be dropped.
         signal: u8,
         /// The control node does not know the job any more: free everything, submit nothing (a
         /// submission returns `UnknownJob`).
         orphan: bool,
+        /// How long the program may go on after that signal; zero: not at all.
+        grace: Micros,
+    },
+    /// Deliver this signal to the program.
+    Signal {
+        /// Its job.
+        job: JobId,
+        /// The signal, 1 to 64.
+        signal: u8,
     },
     /// The answer to a page request.
     Data {
@@ -197,6 +209,7 @@ pub struct Endpoint {
     pages: PageClient,
     ledger: Ledger,
     drops: Drops,
+    log: log::Sender,
     rng: Rng,
     outbox: Outbox,
     /// The job for which this node stays although it was asked to leave; to be told.
@@ -212,6 +225,7 @@ impl Endpoint {
             pages: PageClient::new(),
             ledger: Ledger::default(),
             drops: Drops::default(),
+            log: log::Sender::default(),
             rng: Rng::new(config.seed),
             outbox: Outbox::default(),
             stays_for: None,
@@ -237,6 +251,7 @@ impl Endpoint {
                 }
                 self.ledger.new_session();
                 self.drops.new_session();
+                self.log.new_session();
                 self.stays_for = None;
             }
             Received::Message(message) => self.message(now, &message),
@@ -255,6 +270,10 @@ impl Endpoint {
             }
             Kind::HoldingsAck => join_wire::parse_echo(payload).map(|number| {
                 let expected = self.ledger.acknowledged(number);
+                self.outbox.counters.stale += u64::from(!expected);
+            }),
+            Kind::NodeLogAck => join_wire::parse_echo(payload).map(|number| {
+                let expected = self.log.acknowledged(number);
                 self.outbox.counters.stale += u64::from(!expected);
             }),
             Kind::PageData => PageData::parse(payload).map(|answer| {
@@ -396,9 +415,16 @@ impl Endpoint {
         }
         let Outbox { events, counters } = &mut self.outbox;
         let fail = |event| events.push_back(event);
-        let read = self.pages.poll(now, &mut self.rng, counters, fail)?;
+        if let Some(read) = self.pages.poll(now, &mut self.rng, counters, fail) {
+            return self
+                .link
+                .seal(Kind::PageRead, out, |writer| read.emit(writer));
+        }
+        // The log comes after everything that somebody waits for.
+        let (report, repeated) = self.log.due(now, &mut self.rng)?;
+        self.outbox.counters.retransmitted += u64::from(repeated);
         self.link
-            .seal(Kind::PageRead, out, |writer| read.emit(writer))
+            .seal(Kind::NodeLog, out, |writer| report.emit(writer))
     }
 
     fn call_timeout(&self) -> Micros {
@@ -423,7 +449,7 @@ impl Endpoint {
         let calls = present.and_then(|entry| entry.io.deadline());
         let (reports, pages) = (self.ledger.deadline(), self.pages.poll_timeout());
         let keeps = self.keeps_until();
-        let all = [link, calls, reports, pages, keeps];
+        let all = [link, calls, reports, pages, keeps, self.log.deadline()];
         all.into_iter().flatten().min()
     }
 
@@ -502,6 +528,21 @@ impl Endpoint {
     /// [`Self::hold`] and [`Self::unhold`].
     pub fn holdings_acked(&self) -> bool {
         self.link.has_session() && self.ledger.is_told()
+    }
+
+    /// True when lines of the node's log can be given with [`Self::log`]: it has joined, and all
+    /// that was given before has arrived.
+    pub fn takes_log(&self) -> bool {
+        self.link.has_session() && self.log.is_idle()
+    }
+
+    /// Tells the control node whole lines of the node's log, in order, and how many lines before
+    /// them are missing. They are repeated until they have arrived.
+    ///
+    /// Panics unless [`Self::takes_log`], with text that does not end in a line feed, and with more
+    /// than [`crate::wire::log::TEXT_MAX`] bytes.
+    pub fn log(&mut self, _now: Instant, missed: u32, text: &str) {
+        self.log.give(missed, text);
     }
 
     /// Answers a `Launch` event, once; ignored for a job that was dropped meanwhile. Ok says that

@@ -619,6 +619,7 @@ mod tests {
             name: paths.name().to_owned(),
             nodes: 1,
             memory_mib: 48,
+            cpus: 1,
             tree: Tree::flat(1),
             rate: None,
             firmware: Firmware::Direct,

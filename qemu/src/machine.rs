@@ -90,6 +90,9 @@ pub(crate) fn arguments(
     };
     add("-accel", accelerator);
     add("-m", spec.memory_mib.to_string());
+    if spec.cpus > 1 {
+        add("-smp", spec.cpus.to_string());
+    }
     let log = escape_commas(&paths.serial_log(node));
     add("-chardev", format!("file,id=serial,path={log},append=on"));
     add("-serial", "chardev:serial".to_owned());
@@ -216,6 +219,10 @@ mod tests {
             name: "lab".to_owned(),
             nodes: 4,
             memory_mib: 48,
+            cpus: match firmware {
+                Firmware::Uefi => 4,
+                Firmware::Bios | Firmware::Direct => 1,
+            },
             tree: "4".parse().unwrap(),
             rate: None,
             firmware,
@@ -251,6 +258,7 @@ mod tests {
         assert!(direct.contains("-accel tcg,tb-size=64 -m") && !direct.contains("kvm"));
         assert!(direct.contains("-icount shift=0,sleep=on") && !bios.contains("-icount"));
         let uefi = words(Firmware::Uefi, "/s");
+        assert!(uefi.contains("-smp 4 ") && !bios.contains("-smp"));
         assert!(uefi.contains("readonly=on,file=/fw/code.fd"));
         assert!(uefi.contains("file=/s/lab/run/n3.vars"));
         assert!(uefi.contains("-d int -D /s/lab/logs/n3.trace") && !bios.contains("-d "));

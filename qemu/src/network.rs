@@ -209,6 +209,7 @@ mod tests {
             name: "test".to_owned(),
             nodes,
             memory_mib: 48,
+            cpus: 1,
             tree: tree.parse().unwrap(),
             rate: rate.map(|rate| rate.parse().unwrap()),
             firmware: Firmware::Bios,

@@ -17,6 +17,8 @@ use crate::{Accelerator, Cards, Error, Tree};
 /// Most nodes of one cluster: what the address plan and one bridge (1,024 ports) hold with room
 /// to spare; far above what one machine can emulate.
 pub const MAX_NODES: u32 = 256;
+/// Most processors of a machine: what the kernel is meant for.
+pub const MAX_CPUS: u32 = 64;
 /// Least memory of a machine: what the kernel promises to work in.
 const MIN_MEMORY_MIB: u32 = 32;
 /// Most memory of a machine: a slip of the pen (bytes for mebibytes) is an error, not an attempt.
@@ -101,6 +103,11 @@ pub fn parse_memory_mib(text: &str) -> Result<u32, Error> {
         })
 }
 
+/// Processors of a machine of which nothing is said.
+fn one() -> u32 {
+    1
+}
+
 /// A cluster as it shall be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
@@ -110,6 +117,9 @@ pub struct Spec {
     pub nodes: u32,
     /// Memory of each machine, in mebibytes.
     pub memory_mib: u32,
+    /// Processors of each machine, 1 to [`MAX_CPUS`].
+    #[serde(default = "one")]
+    pub cpus: u32,
     /// Tree of switches.
     pub tree: Tree,
     /// Rate limit of every link in each direction; none means as fast as the machine goes.
@@ -162,6 +172,12 @@ impl Spec {
             return Err(Error::Spec(format!(
                 "{}M of memory: {why} at least {least}M (at most {MAX_MEMORY_MIB}M)",
                 self.memory_mib
+            )));
+        }
+        if !(1..=MAX_CPUS).contains(&self.cpus) {
+            return Err(Error::Spec(format!(
+                "{} processors: a machine has 1 to {MAX_CPUS}",
+                self.cpus
             )));
         }
         if !self.image.is_file() {
@@ -228,6 +244,7 @@ mod tests {
             name: "test".to_owned(),
             nodes,
             memory_mib: 48,
+            cpus: 1,
             tree: tree.parse().unwrap(),
             rate: None,
             firmware: Firmware::Bios,
@@ -283,6 +300,8 @@ mod tests {
         };
         assert!(check(&|spec| spec.nodes = 0).contains("1 to 256"));
         assert!(check(&|spec| spec.nodes = 9).contains("room for 8"));
+        assert!(check(&|spec| spec.cpus = 0).contains("1 to 64"));
+        assert!(check(&|spec| spec.cpus = 65).contains("1 to 64"));
         assert!(check(&|spec| spec.memory_mib = 31).contains("at least 32M"));
         assert!(check(&|spec| spec.firmware = Firmware::Uefi).contains("at least 96M"));
         assert!(check(&|spec| spec.name = "../x".to_owned()).contains("is no cluster name"));

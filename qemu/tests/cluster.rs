@@ -35,6 +35,7 @@ impl Lab {
             name: name.to_owned(),
             nodes,
             memory_mib: 48,
+            cpus: 1,
             tree: tree.parse().unwrap(),
             rate: rate.map(|rate| rate.parse().unwrap()),
             firmware: Firmware::Bios,

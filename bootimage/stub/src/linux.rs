@@ -87,6 +87,8 @@ unsafe extern "C" fn start_linux(base: *mut u8, zero_page: *const [u8; 4096], wo
         entry,
         tsc: zero_page.u64(ZP_TSC),
         rsdp: find_rsdp(&zero_page),
+        // What is in text mode has none; who loads a kernel from UEFI's own enters as UEFI does.
+        framebuffer: None,
         command_line: command_line.text(),
     };
     // SAFETY: the arena is free memory below 4 GiB by the memory map and apart from the image and

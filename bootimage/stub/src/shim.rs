@@ -34,6 +34,8 @@ pub struct Machine<'a> {
     pub tsc: u64,
     /// Physical address of the ACPI root pointer.
     pub rsdp: Option<u64>,
+    /// The screen that firmware leaves.
+    pub framebuffer: Option<handoff::Framebuffer>,
     /// Default and given command line.
     pub command_line: &'a str,
 }
@@ -211,6 +213,7 @@ impl Loaded<'_> {
             image_bytes: descriptor.image_bytes,
             version: descriptor.version,
             build_id: descriptor.build_id,
+            framebuffer: machine.framebuffer,
             command_line: machine.command_line,
         };
         // SAFETY: one of the information pages.

@@ -10,8 +10,10 @@ use core::ffi::c_void;
 use bootstub::command_line::{CommandLine, CommandLineError, without_file_name};
 use bootstub::memory_map::{Kind, MapFull, MemoryMap, PAGE_BYTES};
 use bootstub::place::ARENA_LIMIT;
-use hearth_abi::handoff::{COMMAND_LINE_MAX, Entry};
-use uefi_raw::protocol::console::SimpleTextOutputProtocol;
+use hearth_abi::handoff::{COMMAND_LINE_MAX, Entry, Framebuffer, PixelFormat};
+use uefi_raw::protocol::console::{
+    GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol,
+};
 use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
 use uefi_raw::table::boot::{
     AllocateType, BootServices, MemoryAttribute, MemoryDescriptor, MemoryType,
@@ -68,6 +70,7 @@ unsafe extern "C" fn start_uefi(
         entry: Entry::Pe,
         tsc,
         rsdp: find_rsdp(system),
+        framebuffer: find_framebuffer(boot),
         command_line: command_line.text(),
     };
 
@@ -158,6 +161,43 @@ fn find_rsdp(system: &SystemTable) -> Option<u64> {
             .iter()
             .find(|table| table.vendor_guid == *wanted)
             .map(|table| table.vendor_table as u64)
+    })
+}
+
+/// The screen in the mode that firmware has chosen, if its pixels are bytes of colours.
+fn find_framebuffer(boot: &BootServices) -> Option<Framebuffer> {
+    let mut interface: *mut c_void = core::ptr::null_mut();
+    // SAFETY: a call of firmware.
+    let status = unsafe {
+        (boot.locate_protocol)(
+            &GraphicsOutputProtocol::GUID,
+            core::ptr::null(),
+            &mut interface,
+        )
+    };
+    if status != Status::SUCCESS || interface.is_null() {
+        return None;
+    }
+    // SAFETY: the interface that firmware gave for this very protocol; it and its mode stay until
+    // ExitBootServices.
+    let mode = unsafe {
+        let output = &*interface.cast::<GraphicsOutputProtocol>();
+        output.mode.as_ref()?
+    };
+    // SAFETY: as the mode.
+    let info = unsafe { mode.info.as_ref()? };
+    let format = match info.pixel_format {
+        GraphicsPixelFormat::PIXEL_RED_GREEN_BLUE_RESERVED_8_BIT_PER_COLOR => PixelFormat::Rgb,
+        GraphicsPixelFormat::PIXEL_BLUE_GREEN_RED_RESERVED_8_BIT_PER_COLOR => PixelFormat::Bgr,
+        // Masks of other widths, or no memory to draw in.
+        _ => return None,
+    };
+    Some(Framebuffer {
+        address: mode.frame_buffer_base,
+        width: info.horizontal_resolution,
+        height: info.vertical_resolution,
+        stride: info.pixels_per_scan_line,
+        format,
     })
 }
 

@@ -5,19 +5,24 @@
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 8 | magic `HEARTH01` |
+//! | 0 | 8 | magic `HEARTH02` |
 //! | 8 | 8 | time-stamp counter at the stub's first instruction |
 //! | 16 | 4 | entry path, see [`Entry`] |
 //! | 20 | 4 | image size in bytes |
 //! | 24 | 16 | image version, text, zero-padded |
 //! | 40 | 20 | build id of the kernel ELF |
 //! | 60 | 4 | length of the command line, at most [`COMMAND_LINE_MAX`] |
-//! | 64 | n | command line, UTF-8, no terminator |
+//! | 64 | 8 | physical address of firmware's framebuffer, 0: none |
+//! | 72 | 4 | its width in pixels |
+//! | 76 | 4 | its height in pixels |
+//! | 80 | 4 | pixels from one of its rows to the next |
+//! | 84 | 4 | what a pixel is, see [`PixelFormat`] |
+//! | 88 | n | command line, UTF-8, no terminator |
 
 /// First eight bytes of the block.
-pub const MAGIC: [u8; 8] = *b"HEARTH01";
+pub const MAGIC: [u8; 8] = *b"HEARTH02";
 /// Length of the fixed part in bytes.
-pub const HEADER_LEN: usize = 64;
+pub const HEADER_LEN: usize = 88;
 /// Longest command line in bytes; what firmware passes beyond it is an error the stub reports.
 pub const COMMAND_LINE_MAX: usize = 2048;
 
@@ -37,6 +42,31 @@ pub enum Entry {
     Pvh = 5,
 }
 
+/// What the four bytes of a pixel are, from the lowest address on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PixelFormat {
+    /// Red, green, blue, nothing.
+    Rgb = 1,
+    /// Blue, green, red, nothing.
+    Bgr = 2,
+}
+
+/// Memory that firmware's screen shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framebuffer {
+    /// Physical address of the pixel at the top left.
+    pub address: u64,
+    /// Pixels in a row that are seen.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Pixels from the beginning of a row to that of the next, at least the width.
+    pub stride: u32,
+    /// What a pixel is.
+    pub format: PixelFormat,
+}
+
 /// What the stub tells the kernel about how it was booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handoff<'a> {
@@ -50,6 +80,8 @@ pub struct Handoff<'a> {
     pub version: [u8; 16],
     /// Build id of the kernel ELF.
     pub build_id: [u8; 20],
+    /// The screen that firmware has left, if it has.
+    pub framebuffer: Option<Framebuffer>,
     /// Kernel command line.
     pub command_line: &'a str,
 }
@@ -85,6 +117,7 @@ impl<'a> Handoff<'a> {
             image_bytes: u32_at(header, 20),
             version: array_at(header, 24),
             build_id: array_at(header, 40),
+            framebuffer: framebuffer(header),
             command_line: core::str::from_utf8(line).map_err(|_| HandoffError::BadCommandLine)?,
         })
     }
@@ -104,9 +137,40 @@ impl<'a> Handoff<'a> {
         out[24..40].copy_from_slice(&self.version);
         out[40..60].copy_from_slice(&self.build_id);
         out[60..64].copy_from_slice(&(line.len() as u32).to_le_bytes());
-        out[64..total].copy_from_slice(line);
+        out[64..HEADER_LEN].fill(0);
+        if let Some(framebuffer) = &self.framebuffer {
+            out[64..72].copy_from_slice(&framebuffer.address.to_le_bytes());
+            let Framebuffer {
+                width,
+                height,
+                stride,
+                format,
+                ..
+            } = *framebuffer;
+            for (at, value) in [(72, width), (76, height), (80, stride), (84, format as u32)] {
+                out[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        out[HEADER_LEN..total].copy_from_slice(line);
         Some(total)
     }
+}
+
+/// The screen; none where the block names none, or a format that is not known.
+fn framebuffer(header: &[u8; HEADER_LEN]) -> Option<Framebuffer> {
+    let address = u64::from_le_bytes(array_at(header, 64));
+    let format = match u32_at(header, 84) {
+        1 => PixelFormat::Rgb,
+        2 => PixelFormat::Bgr,
+        _ => return None,
+    };
+    (address != 0).then(|| Framebuffer {
+        address,
+        width: u32_at(header, 72),
+        height: u32_at(header, 76),
+        stride: u32_at(header, 80),
+        format,
+    })
 }
 
 fn u32_at(bytes: &[u8; HEADER_LEN], at: usize) -> u32 {
@@ -131,6 +195,13 @@ mod tests {
             image_bytes: 500_000,
             version: *b"0.1.0\0\0\0\0\0\0\0\0\0\0\0",
             build_id: [7; 20],
+            framebuffer: Some(Framebuffer {
+                address: 0x38_0000_0000,
+                width: 1_280,
+                height: 800,
+                stride: 1_344,
+                format: PixelFormat::Bgr,
+            }),
             command_line: "hearth.control=10.1.0.1 hearth.console=ttyS0",
         };
         let mut bytes = [0; 512];
@@ -140,6 +211,15 @@ mod tests {
             Handoff::parse(&bytes[..length - 1]),
             Err(HandoffError::Truncated)
         );
+        // A format of a later stub is no screen.
+        bytes[84] = 9;
+        assert_eq!(Handoff::parse(&bytes).unwrap().framebuffer, None);
+        let none = Handoff {
+            framebuffer: None,
+            ..block
+        };
+        let length = none.emit(&mut bytes).unwrap();
+        assert_eq!(Handoff::parse(&bytes[..length]), Ok(none));
         bytes[0] ^= 1;
         assert_eq!(Handoff::parse(&bytes), Err(HandoffError::BadMagic));
     }

@@ -188,10 +188,32 @@ pub mod arch_prctl {
 
 /// Flags of clone.
 pub mod clone {
+    /// The signal that a process sends its parent when it ends.
+    pub const SIGNAL: u64 = 0xff;
+    /// The same memory.
+    pub const VM: u64 = 0x100;
+    /// The same working directory.
+    pub const FS: u64 = 0x200;
+    /// The same descriptors.
+    pub const FILES: u64 = 0x400;
+    /// The same actions of signals.
+    pub const SIGHAND: u64 = 0x800;
     /// The caller waits until the new one is gone or has another program.
     pub const VFORK: u64 = 0x4000;
     /// A thread of the same process.
     pub const THREAD: u64 = 0x1_0000;
+    /// The same undo list of System V semaphores.
+    pub const SYSVSEM: u64 = 0x4_0000;
+    /// The base of FS is given.
+    pub const SETTLS: u64 = 0x8_0000;
+    /// The tid is written for the caller.
+    pub const PARENT_SETTID: u64 = 0x10_0000;
+    /// A word is zeroed and woken when the thread ends.
+    pub const CHILD_CLEARTID: u64 = 0x20_0000;
+    /// Means nothing any more; musl sets it.
+    pub const DETACHED: u64 = 0x40_0000;
+    /// The tid is written for the new thread.
+    pub const CHILD_SETTID: u64 = 0x100_0000;
 }
 
 /// What uname writes: six texts.
@@ -217,18 +239,41 @@ pub mod utsname {
     }
 }
 
-/// Commands of futex, and the bits beside them.
+/// Commands of futex, the bits beside them, and what a word holds.
 pub mod futex {
     /// Wait until woken while the word holds a value.
     pub const WAIT: u64 = 0;
     /// Wake waiters.
     pub const WAKE: u64 = 1;
+    /// Wake waiters, and have others wait at a second word.
+    pub const REQUEUE: u64 = 3;
+    /// The same while the word holds a value.
+    pub const CMP_REQUEUE: u64 = 4;
+    /// Change a second word, wake waiters, and those of the second by what it held.
+    pub const WAKE_OP: u64 = 5;
     /// Wait with a mask and an absolute time.
     pub const WAIT_BITSET: u64 = 9;
     /// Wake with a mask.
     pub const WAKE_BITSET: u64 = 10;
     /// Bits of the command itself, without the private and clock flags.
     pub const COMMAND: u64 = 0x7f;
+    /// The word is used by this process only.
+    pub const PRIVATE: u64 = 0x80;
+    /// An absolute time is one of real time.
+    pub const CLOCK_REALTIME: u64 = 0x100;
+    /// A mask that any other meets.
+    pub const BITSET_ANY: u32 = u32::MAX;
+
+    /// In the word of a mutex: the thread that has it.
+    pub const TID_MASK: u32 = 0x3fff_ffff;
+    /// In the word of a mutex: the thread that had it ended without giving it back.
+    pub const OWNER_DIED: u32 = 0x4000_0000;
+    /// In the word of a mutex: threads wait for it.
+    pub const WAITERS: u32 = 0x8000_0000;
+    /// Bytes of the head of a list of robust mutexes: next, offset of the word, pending.
+    pub const ROBUST_HEAD_BYTES: u64 = 24;
+    /// Entries of such a list that are looked at.
+    pub const ROBUST_LIST_LIMIT: u32 = 2048;
 }
 
 /// A signal that ends a program.

@@ -9,7 +9,8 @@ use core::fmt;
 
 use crate::addr::PhysAddr;
 
-const BASE_X2APIC: u64 = 1 << 10;
+/// Bit of the base register: x2APIC mode.
+pub const BASE_X2APIC: u64 = 1 << 10;
 const BASE_ENABLE: u64 = 1 << 11;
 /// Bits of the base register that hold the address.
 pub const BASE_ADDRESS: u64 = 0x000f_ffff_ffff_f000;

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::nic::Signal;
+use crate::threads::CORES_MAX;
 
 /// UDP port of control when `hearth.control=` names none.
 pub const CONTROL_PORT: u16 = 7117;
@@ -55,8 +56,10 @@ impl Level {
 /// Where the console goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Console {
-    /// First serial port.
+    /// The serial port; where there is none, the screen.
     Serial,
+    /// The serial port and the screen.
+    Screen,
     /// Nowhere; the ring still keeps the lines.
     None,
 }
@@ -81,7 +84,7 @@ pub struct CommandLine {
     pub node: Option<u32>,
     /// `hearth.key=HEX32`: the node's key, for a lab.
     pub key: Option<[u8; 16]>,
-    /// `hearth.console=ttyS0|none[,LEVEL]`: where the console goes.
+    /// `hearth.console=ttyS0|screen|none[,LEVEL]`: where the console goes.
     pub console: Console,
     /// Level of the console: from `hearth.console`, else from `hearth.log`.
     pub console_level: Level,
@@ -94,6 +97,8 @@ pub struct CommandLine {
     pub scrub: bool,
     /// `hearth.panic=reboot|halt`: whether the node boots again after a panic.
     pub reboots: bool,
+    /// `hearth.cores=N`: how many cores work at most; all, unless it is given.
+    pub cores: usize,
     /// `hearth.ip=CIDR[,GATEWAY]`: no DHCP.
     pub ip: Option<StaticAddress>,
     /// `hearth.interrupts=msix|msi|none`: the best way in which a card may interrupt.
@@ -146,6 +151,7 @@ impl Default for CommandLine {
             test: None,
             scrub: true,
             reboots: true,
+            cores: CORES_MAX,
             ip: None,
             interrupts: Signal::Msix,
             boot_card: None,
@@ -216,10 +222,11 @@ impl CommandLine {
             "node" => self.node = Some(value.parse().map_err(|_| bad("a number"))?),
             "key" => self.key = Some(key_bytes(value).ok_or(bad("32 hexadecimal digits"))?),
             "console" => {
-                let form = bad("ttyS0 or none, with an optional ,LEVEL");
+                let form = bad("ttyS0, screen or none, with an optional ,LEVEL");
                 let (device, level) = value.split_once(',').unwrap_or((value, ""));
                 let console = match device {
                     "ttyS0" => Console::Serial,
+                    "screen" => Console::Screen,
                     "none" => Console::None,
                     _ => return Err(form),
                 };
@@ -244,6 +251,11 @@ impl CommandLine {
                     "halt" => false,
                     _ => return Err(bad("reboot or halt")),
                 }
+            }
+            "cores" => {
+                let cores = value.parse().ok();
+                let cores = cores.filter(|cores| (1..=CORES_MAX).contains(cores));
+                self.cores = cores.ok_or(bad("a number from 1 to 64"))?;
             }
             "interrupts" => {
                 self.interrupts = match value {

@@ -8,6 +8,7 @@ use core::fmt::{self, Write};
 
 use crate::fault::{Access, Cause};
 use crate::space::{Region, Space};
+use hearth_abi::linux::Signal;
 
 /// Longest report in bytes: what fits in one datagram beside the counters.
 pub const REPORT_BYTES_MAX: usize = 1200;
@@ -81,7 +82,11 @@ impl CrashReport<'_> {
 
     fn head(&self, out: &mut String) -> fmt::Result {
         let r = &self.registers;
-        write!(out, "{}: {}", self.cause.signal().name(), self.cause)?;
+        let number = self.cause.signal_number();
+        match Signal::from_number(number) {
+            Some(signal) => write!(out, "{}: {}", signal.name(), self.cause)?,
+            None => write!(out, "signal {number}: {}", self.cause)?,
+        }
         if let (Some((address, access)), true) = (self.access, self.cause.has_address()) {
             let verb = match access {
                 Access::Read => "reading",
@@ -183,6 +188,14 @@ mod tests {
             file_bytes: 3 << 20,
         }
         .text()
+    }
+
+    #[test]
+    fn a_signal_without_a_name_is_said_by_its_number() {
+        let space = Space::new(&synthetic::image(), 32 << 20, true);
+        let head = |number| report(&space, Cause::Raised(number), 0);
+        assert!(head(6).starts_with("SIGABRT: raised by the program itself, rip"));
+        assert!(head(40).starts_with("signal 40: raised by the program itself, rip"));
     }
 
     #[test]

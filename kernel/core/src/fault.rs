@@ -145,8 +145,8 @@ pub enum Cause {
         /// Its vector.
         vector: u8,
     },
-    /// The program sent itself this signal (abort), or its timer did.
-    Raised(Signal),
+    /// The program sent itself the signal of this number (abort), or its timer did.
+    Raised(u8),
     /// A signal has a handler whose frame finds no room on the stack, or is not there to return by.
     SignalFrame,
     /// Ended by control with the signal of this number.
@@ -159,12 +159,13 @@ impl Cause {
     /// Number of the signal the user sees.
     pub const fn signal_number(self) -> u8 {
         match self {
-            Self::Cancelled(number) => number,
+            Self::Raised(number) | Self::Cancelled(number) => number,
             other => other.signal().number(),
         }
     }
 
-    /// The signal the user sees; SIGKILL for a cancel with one that has no name here.
+    /// The signal the user sees; SIGKILL for one that has no name here, as real-time signals have
+    /// none.
     pub const fn signal(self) -> Signal {
         match self {
             Self::NullPointer
@@ -182,8 +183,7 @@ impl Cause {
                 17 => Signal::Bus,
                 _ => Signal::Segv,
             },
-            Self::Raised(signal) => signal,
-            Self::Cancelled(number) => match Signal::from_number(number) {
+            Self::Raised(number) | Self::Cancelled(number) => match Signal::from_number(number) {
                 Some(signal) => signal,
                 None => Signal::Kill,
             },

@@ -27,17 +27,20 @@ pub enum Class {
     Cast = 4,
     /// Anything else.
     Spurious = 5,
+    /// Another core, which has changed something that this one must see.
+    Kick = 6,
 }
 
 impl Class {
     /// All classes in the order of their counts.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Heartbeat,
         Self::TimeLimit,
         Self::Monitor,
         Self::Nic,
         Self::Cast,
         Self::Spurious,
+        Self::Kick,
     ];
 
     /// Name in reports.
@@ -49,6 +52,7 @@ impl Class {
             Self::Nic => "nic",
             Self::Cast => "cast",
             Self::Spurious => "spurious",
+            Self::Kick => "kick",
         }
     }
 }
@@ -128,8 +132,8 @@ mod tests {
         counts.count(Class::Nic, Place::Idle);
         counts.count(Class::Heartbeat, Place::User);
         let job = counts.since(&earlier);
-        assert_eq!(job.user, [1, 0, 0, 0, 0, 0]);
-        assert_eq!(job.idle, [0, 0, 0, 1, 0, 0]);
+        assert_eq!(job.user, [1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(job.idle, [0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(job.user_total(), 1);
         assert_eq!(std::format!("{job}"), "heartbeat 1+0 nic 0+1 (user+idle)");
     }

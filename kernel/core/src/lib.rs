@@ -13,8 +13,12 @@
 //! | [`program`] | the memory of a program: carries those decisions out on frames and tables | `kernel::process` |
 //! | [`files`] | `/with`: paths, descriptors, what stat says | `kernel::process` |
 //! | [`signals`] | actions, mask, which signal is next, frames of handlers | `kernel::process` |
+//! | [`threads`] | threads of a process: where each is, which runs next | `kernel::process` |
+//! | [`futex`] | who waits at which word, what the futex call asks, robust mutexes | `kernel::process` |
+//! | [`procfs`] | what files of `/proc` and `/sys` say | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
 //! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
+//! | [`screen`] | text on a framebuffer | `kernel::console`, panic |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
 //! | [`interrupts`] | interrupts counted by class | `kernel::arch` |
 //! | [`acpi`] | what firmware's tables say about the machine | `kernel::platform` |
@@ -38,6 +42,7 @@ pub mod crash;
 pub mod fault;
 pub mod files;
 pub mod frames;
+pub mod futex;
 pub mod interrupts;
 pub mod loader;
 pub mod logring;
@@ -48,10 +53,13 @@ pub mod pagehash;
 pub mod paging;
 pub mod pci;
 pub mod phys;
+pub mod procfs;
 pub mod program;
 pub mod random;
 pub mod readahead;
 pub mod retention;
+pub mod screen;
 pub mod signals;
 pub mod space;
 pub mod stack;
+pub mod threads;

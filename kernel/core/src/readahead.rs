@@ -168,6 +168,11 @@ impl ReadAhead {
         self.in_flight.iter().flatten().count() < AHEAD_IN_FLIGHT_MAX
     }
 
+    /// Whether as many requests are under way as may be.
+    pub fn is_full(&self) -> bool {
+        self.in_flight.iter().all(Option::is_some)
+    }
+
     fn position(&self, matches: impl Fn(&Stream) -> bool) -> Option<usize> {
         let used = |s: &Stream| s.depth > 0 && matches(s);
         self.streams.iter().position(used)

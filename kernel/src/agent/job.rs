@@ -10,11 +10,12 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use netstack::ids::JobId;
-use netstack::io::{ExitReport, IoOp, MAX_CALL_DATA, SubmitError};
+use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, SubmitError};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode};
 use netstack::node::Endpoint;
 use netstack::time::Instant;
 
+use super::mailbox::SIGKILL;
 use super::node::Node;
 use super::services::NodeServices;
 use crate::process::{self, Launch};
@@ -32,11 +33,14 @@ pub fn serve(node: &mut Node, launch: &Launch) {
         Ok(prepared) => {
             node.endpoint().launch_result(time::now(), spec.job, Ok(()));
             if starts(node, spec) {
+                node.set_entered(true);
                 let exit = prepared.run(node);
+                node.set_entered(false);
                 if spec.start == StartMode::AtOnce {
                     log_launch(spec);
                 }
-                report(node, exit.report, exit.text.as_deref());
+                let text = exit.text.filter(|_| !is_wanted(node, exit.report.status));
+                report(node, exit.report, text.as_deref());
             } else {
                 let signal = node.cancelled().unwrap_or_default();
                 let cost = prepared.abandon(node, signal);
@@ -45,6 +49,16 @@ pub fn serve(node: &mut Node, launch: &Launch) {
         }
     }
     node.close_job();
+}
+
+/// Whether a cancel has ended the program, by its signal or after its grace: who wanted that does
+/// not ask where the program was then. What its handler does wrong meanwhile is told.
+fn is_wanted(node: &Node, status: ExitStatus) -> bool {
+    let of_cancel = |signal| {
+        node.cancel()
+            .is_some_and(|cancel| [cancel.signal, SIGKILL].contains(&signal))
+    };
+    matches!(status, ExitStatus::Signal(signal) if of_cancel(signal))
 }
 
 fn log_launch(spec: &LaunchSpec) {

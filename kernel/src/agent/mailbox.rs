@@ -9,17 +9,23 @@
 use alloc::collections::VecDeque;
 
 use netstack::ids::{JobId, ProgramId};
+use netstack::time::Instant;
 
 use super::services::{IoCompletion, PageCompletion};
 
 /// How the control node wants a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cancel {
-    /// Signal to report.
+    /// Signal to report; with `kill_at` the one that a running program gets first.
     pub signal: u8,
     /// The control node does not know the job any more; nothing is to be reported.
     pub orphan: bool,
+    /// Until then a running program may end by itself; none: it is ended at once.
+    pub kill_at: Option<Instant>,
 }
+
+/// What ends a program that has not ended within its grace.
+pub const SIGKILL: u8 = 9;
 
 /// The job's side of the endpoint's events.
 #[derive(Debug)]
@@ -28,7 +34,11 @@ pub struct Mailbox {
     program: ProgramId,
     dropped: bool,
     started: bool,
+    /// The program has been entered and has not ended.
+    entered: bool,
     cancel: Option<Cancel>,
+    /// Signals that the program is to get: bit n - 1 is signal n.
+    signals: u64,
     pages: VecDeque<PageCompletion>,
     io: VecDeque<IoCompletion>,
     /// Something was put in since [`Self::take_news`].
@@ -43,7 +53,9 @@ impl Mailbox {
             program,
             dropped: false,
             started: false,
+            entered: false,
             cancel: None,
+            signals: 0,
             pages: VecDeque::new(),
             io: VecDeque::new(),
             news: false,
@@ -85,16 +97,57 @@ impl Mailbox {
         self.cancel
     }
 
+    /// Says whether the program has been entered and has not ended: so long a cancel with a grace
+    /// gives it time.
+    pub fn set_entered(&mut self, entered: bool) {
+        self.entered = entered;
+    }
+
+    /// The signal with which the job is to end now.
+    pub fn cancelled(&self, now: Instant) -> Option<u8> {
+        let cancel = self.cancel?;
+        match self.kill_at() {
+            Some(at) => (now >= at).then_some(SIGKILL),
+            None => Some(cancel.signal),
+        }
+    }
+
+    /// When a program that runs is ended, if it was given time.
+    pub fn kill_at(&self) -> Option<Instant> {
+        self.cancel
+            .and_then(|cancel| cancel.kill_at)
+            .filter(|_| self.entered)
+    }
+
     /// Puts in the start.
     pub fn put_start(&mut self) {
         self.started = true;
         self.news = true;
     }
 
-    /// Puts in a cancel; a later one replaces it.
+    /// Puts in a cancel; a later one replaces it. One that gives time brings its signal.
     pub fn put_cancel(&mut self, cancel: Cancel) {
         self.cancel = Some(cancel);
         self.news = true;
+        if cancel.kill_at.is_some() {
+            self.put_signal(cancel.signal);
+        }
+    }
+
+    /// Puts in a signal, 1 to 64, for the program; one that it has not taken yet counts for both.
+    pub fn put_signal(&mut self, signal: u8) {
+        let bit = signal
+            .checked_sub(1)
+            .and_then(|bit| 1_u64.checked_shl(bit.into()));
+        self.signals |= bit.unwrap_or(0);
+        self.news = true;
+    }
+
+    /// The signal with the lowest number that the program is to get.
+    pub fn take_signal(&mut self) -> Option<u8> {
+        let bit = self.signals.trailing_zeros();
+        self.signals &= self.signals.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit as u8 + 1)
     }
 
     /// Puts in the answer to a page request.

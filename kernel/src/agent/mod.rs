@@ -38,6 +38,8 @@ use alloc::vec::Vec;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 
+use services::NodeServices;
+
 use crate::boot::{self, BootFacts};
 use crate::drivers::nic::Nic;
 use crate::net::cards::Cards;
@@ -78,7 +80,7 @@ pub fn dispatch(node: &mut node::Node, until: Instant) {
             job::serve(node, &launch);
         }
         None => {
-            node.wait_for_news(until);
+            node.wait(until);
             node.scrub_remains(false);
         }
     }

@@ -15,6 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::logring::Cursor;
 use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
@@ -25,6 +26,7 @@ use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 use netstack::wire::key::Key;
+use netstack::wire::log::TEXT_MAX;
 
 use super::cast::store::{Places, Running};
 use super::cast::{self, Casts};
@@ -41,7 +43,7 @@ use crate::boot::BootFacts;
 use crate::net::frame::UdpFrame;
 use crate::process::{self, Launch};
 use crate::time::Moment;
-use crate::{arch, mm, net, time};
+use crate::{arch, console, mm, net, time};
 
 /// Datagrams that wait when the next job begins have left within this time, unless the link is
 /// down.
@@ -93,6 +95,8 @@ pub struct Node {
     left: bool,
     /// The last job, until what it left in buffers has been cleared.
     remains: Option<JobId>,
+    /// What control was told of the log.
+    told: Cursor,
     buffer: [u8; MAX_DATAGRAM],
 }
 
@@ -130,6 +134,7 @@ impl Node {
             looked: Moment::now(),
             left: false,
             remains: None,
+            told: Cursor::default(),
             buffer: [0; MAX_DATAGRAM],
         };
         if let Some(personality) = fixed {
@@ -215,6 +220,18 @@ impl Node {
         self.mailbox.as_ref().and_then(Mailbox::cancel)
     }
 
+    /// Says whether the program of the open job has been entered and has not ended.
+    pub fn set_entered(&mut self, entered: bool) {
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.set_entered(entered);
+        }
+    }
+
+    /// When the program of the open job is ended, if it was given time.
+    fn kill_at(&self) -> Option<Instant> {
+        self.mailbox.as_ref().and_then(Mailbox::kill_at)
+    }
+
     /// Moves datagrams in both directions and acts on deadlines, without waiting. What has arrived
     /// is taken in before anything is sent: while a program computes nobody empties the card, and
     /// an answer that lies there must not be asked for again because it is late.
@@ -285,6 +302,7 @@ impl Node {
     pub fn send_due(&mut self) {
         let now = time::now();
         self.tell_holdings(now);
+        self.tell_log(now);
         self.transmit(now);
         self.take_endpoint_events(now);
         self.transmit_to_peers(now);
@@ -319,14 +337,34 @@ impl Node {
         warm::tell(&mut self.warm, endpoint, now);
     }
 
-    /// Pumps, and when that brought no news for the main loop or the job, halts until a frame,
-    /// a deadline of the protocols, or `deadline`; then pumps again.
+    /// Tells control lines of the log that it does not have.
+    fn tell_log(&mut self, now: Instant) {
+        let cursor = &mut self.told;
+        let Some(endpoint) = &mut self.endpoint else {
+            return;
+        };
+        if !endpoint.takes_log() || !console::has_more(cursor) {
+            return;
+        }
+        let mut lines = [0; TEXT_MAX];
+        let read = console::next_lines(cursor, &mut lines);
+        // Lines are text; what is not, by a bug, is no reason to tell nothing.
+        match core::str::from_utf8(&lines[..read.bytes]) {
+            Ok("") => {}
+            Ok(text) => endpoint.log(now, read.missed, text),
+            Err(_) => endpoint.log(now, read.missed, "(lines that are no text)\n"),
+        }
+    }
+
+    /// Pumps, and when that brought no news for the main loop or the job, says until when the core
+    /// may be halted: a deadline of the protocols, or `deadline`. The card interrupts until
+    /// [`Self::end_wait`]. `None`: there are news.
     #[inline(never)]
-    pub fn wait_for_news(&mut self, deadline: Instant) {
+    fn begin_wait(&mut self, deadline: Instant) -> Option<Instant> {
         self.pump();
         // Between jobs the caller clears what the last one left.
         if self.take_news() || self.mailbox.is_none() && self.remains_are_due() {
-            return;
+            return None;
         }
         let now = time::now();
         // While the stack takes no datagram, what the endpoint has due must not keep the CPU awake.
@@ -334,13 +372,20 @@ impl Node {
         let due = endpoint.and_then(Endpoint::poll_timeout);
         let peers = self.peers_timeout(now);
         let overlay = self.overlay.poll_timeout(now);
-        let protocols = [due, self.stack.next_deadline(now), peers, overlay];
+        let card = self.stack.next_deadline(now);
+        let protocols = [due, card, peers, overlay, self.kill_at()];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
-        let looked = Moment::now();
-        if until > now && !self.scrub_some() {
-            self.stack.wait(now, until);
-        }
-        self.looked = Moment::woken_since(looked);
+        self.looked = Moment::now();
+        Some(match until > now && !self.scrub_some() {
+            true => self.stack.begin_wait(now, until),
+            false => now,
+        })
+    }
+
+    /// The core is awake: pumps.
+    fn end_wait(&mut self) {
+        self.stack.end_wait();
+        self.looked = Moment::woken_since(self.looked);
         self.pump_awake();
         self.take_news();
     }
@@ -426,6 +471,7 @@ impl Node {
             version: self.boot.version,
             build_id: self.boot.build_id,
             memory_bytes: mm::stats().total_bytes,
+            cores: arch::cores::count() as u16,
             seed: self.identity.boot_epoch,
             timings: self.timings,
         };
@@ -516,7 +562,21 @@ impl Node {
                 job,
                 signal,
                 orphan,
-            } => self.take_cancel(job, Cancel { signal, orphan }),
+                grace,
+            } => {
+                let kill_at = (grace > Micros::ZERO).then(|| now + grace);
+                let cancel = Cancel {
+                    signal,
+                    orphan,
+                    kill_at,
+                };
+                self.take_cancel(job, cancel);
+            }
+            Event::Signal { job, signal } => {
+                if let Some(mailbox) = self.mailbox_of(job) {
+                    mailbox.put_signal(signal);
+                }
+            }
             Event::Data {
                 request,
                 job,

@@ -3,7 +3,7 @@
 //! Key type: [`NodeServices`], implemented by `agent::node`. A process never sees the endpoint,
 //! the stack or the card. Neighbours: `process` calls, `agent::node` answers.
 //!
-//! Invariant: only [`NodeServices::wait`] halts the CPU; everything else returns at once.
+//! Invariant: only [`NodeServices::wait`] halts the core; everything else returns at once.
 
 use alloc::vec::Vec;
 
@@ -19,6 +19,7 @@ use netstack::time::Instant;
 use super::cast::CastPage;
 use super::cast::store::Running;
 use super::exchange::Exchange;
+use crate::arch;
 
 /// The answer to a page request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,9 +65,21 @@ pub trait NodeServices {
     fn poll(&mut self);
 
     /// Waits until something happened to the job since the last call (a completion, a cancel) or
-    /// until `deadline`; the CPU is halted meanwhile. It may return early: callers look for what
+    /// until `deadline`; the core is halted meanwhile. It may return early: callers look for what
     /// they need, then wait, in a loop.
-    fn wait(&mut self, deadline: Instant);
+    fn wait(&mut self, deadline: Instant) {
+        if let Some(until) = self.begin_sleep(deadline) {
+            arch::idle::wait(until);
+            self.end_sleep();
+        }
+    }
+
+    /// [`Self::wait`] for who has others use the node while the core is halted: until when it is to
+    /// be; [`Self::end_sleep`] comes after it. `None` when something has happened already.
+    fn begin_sleep(&mut self, deadline: Instant) -> Option<Instant>;
+
+    /// The core is awake again.
+    fn end_sleep(&mut self);
 
     /// When a computing program must be interrupted next for the node's own sake: at most once
     /// in `agent::node::TICK`. The caller takes the earlier of this and the job's own limits.
@@ -81,6 +94,10 @@ pub trait NodeServices {
 
     /// The signal with which the control node wants the job ended, once it has said so.
     fn cancelled(&self) -> Option<u8>;
+
+    /// The next signal that the program is to get: one that control has sent, or the first of a
+    /// cancel that gives it time ([`Self::cancelled`] says when that is over).
+    fn take_signal(&mut self) -> Option<u8>;
 
     /// Asks for a range of an object of the job; a [`PageCompletion`] follows. `demand`: the
     /// program waits for it. On [`Full`], take completions or wait.

@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 
 use alloc::vec;
 use alloc::vec::Vec;
+use kernel_core::addr::PhysAddr;
 use kernel_core::nic::{self, BUFFER_BYTES};
 use volatile::VolatilePtr;
 
@@ -30,11 +31,26 @@ pub struct Pool {
 // SAFETY: the pool owns its memory; the pointer is only followed through `&mut self`.
 unsafe impl Send for Pool {}
 
+/// Pages in a row that addresses of so many bits reach.
+fn allocate(pages: usize, bits: u32) -> Option<(PhysAddr, NonNull<u8>)> {
+    let (address, base) = mm::dma_alloc(pages)?;
+    let bytes = (pages * PAGE_BYTES) as u64;
+    if nic::reaches(bits, address.as_u64(), bytes) {
+        return Some((address, base));
+    }
+    // Low frames are given out first, so there are none left.
+    let mut frames = mm::frames();
+    for page in 0..pages as u64 {
+        frames.free(address.offset(page * PAGE_BYTES as u64));
+    }
+    None
+}
+
 impl Pool {
-    /// Allocates `slots` zeroed buffers, which are never given back; `None` without enough
-    /// contiguous memory.
-    pub fn new(slots: usize) -> Option<Self> {
-        let (address, base) = mm::dma_alloc(slots.div_ceil(BUFFERS_PER_PAGE))?;
+    /// Allocates `slots` zeroed buffers, which are never given back, for a card with addresses of
+    /// so many bits; `None` without enough contiguous memory there.
+    pub fn new(slots: usize, bits: u32) -> Option<Self> {
+        let (address, base) = allocate(slots.div_ceil(BUFFERS_PER_PAGE), bits)?;
         Some(Self {
             base,
             address: address.as_u64(),
@@ -96,10 +112,10 @@ pub struct Words {
 unsafe impl Send for Words {}
 
 impl Words {
-    /// Allocates `bytes` zeroed bytes, page-aligned, which are never given back; `None` without
-    /// enough contiguous memory.
-    pub fn new(bytes: usize) -> Option<Self> {
-        let (address, base) = mm::dma_alloc(bytes.div_ceil(PAGE_BYTES))?;
+    /// Allocates `bytes` zeroed bytes, page-aligned, which are never given back, for a card with
+    /// addresses of so many bits; `None` without enough contiguous memory there.
+    pub fn new(bytes: usize, bits: u32) -> Option<Self> {
+        let (address, base) = allocate(bytes.div_ceil(PAGE_BYTES), bits)?;
         Some(Self {
             base: base.cast(),
             address: address.as_u64(),

@@ -8,6 +8,7 @@
 //! ever belongs to a program is shared with a device.
 
 mod dma;
+pub mod framebuffer;
 mod intel;
 pub mod last_resort;
 pub mod mmio;

@@ -70,10 +70,12 @@ pub struct Rings<F> {
 }
 
 impl<F: Format + Copy + Send + 'static> Rings<F> {
-    /// Allocates rings of so many entries; `None` without enough contiguous memory.
+    /// Allocates rings of so many entries; `None` without enough contiguous memory that the card
+    /// reaches.
     pub fn new(format: F, receive: usize, transmit: usize) -> Option<Self> {
-        let words = |entries| Words::new(entries * DESCRIPTOR_BYTES);
-        let (received, to_send) = (Pool::new(receive)?, Pool::new(transmit)?);
+        let bits = F::ADDRESS_BITS;
+        let words = |entries| Words::new(entries * DESCRIPTOR_BYTES, bits);
+        let (received, to_send) = (Pool::new(receive, bits)?, Pool::new(transmit, bits)?);
         let receive = ReceiveRing::new(format, words(receive)?, received.address());
         let transmit = TransmitRing::new(format, words(transmit)?, to_send.address());
         Some(Self {

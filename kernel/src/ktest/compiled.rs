@@ -15,12 +15,18 @@ use super::program::{expect, run};
 use super::{Outcome, check};
 use crate::arch::given_files;
 
-/// The programs, each with its C library.
-const PROGRAMS: [&str; 4] = ["resources", "musl-resources", "signals", "musl-signals"];
-
-/// Runs each.
+/// Programs of one thread, each with its C library.
 pub fn check_themselves() -> Outcome {
-    for name in PROGRAMS {
+    run_each(&["resources", "musl-resources", "signals", "musl-signals"])
+}
+
+/// Programs of many threads.
+pub fn threads() -> Outcome {
+    run_each(&["threads", "musl-threads"])
+}
+
+fn run_each(programs: &[&str]) -> Outcome {
+    for &name in programs {
         let file = given_files::read(name);
         let file = file.ok_or(format!("no file {name} was given with -fw_cfg"))?;
         let mut control = FakeControl::new(file);

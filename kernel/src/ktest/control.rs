@@ -25,7 +25,7 @@ use crate::agent::exchange::{Exchange, TABLE_WITHIN};
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
-use crate::{arch, mm, monitor, time};
+use crate::{mm, monitor, time};
 
 /// Bytes of output that are kept: a hostile program can write far more than the kernel has heap.
 const WRITTEN_MAX: usize = 64 * 1024;
@@ -115,6 +115,8 @@ pub struct FakeControl {
     pub broken_from: u64,
     /// Cancel with SIGTERM when the program has been interrupted so often.
     pub cancel_after_polls: Option<u32>,
+    /// Signals that the program gets when it has been interrupted.
+    pub signals: VecDeque<u8>,
     /// How many system calls the program had made at each wait that was one: the last of them has
     /// blocked. The first [`BLOCKED_MAX`].
     pub blocked: Vec<u64>,
@@ -168,6 +170,7 @@ impl FakeControl {
             full: 0,
             broken_from: u64::MAX,
             cancel_after_polls: None,
+            signals: VecDeque::new(),
             blocked: Vec::new(),
             polls: 0,
             most_freed: 0,
@@ -270,6 +273,7 @@ impl FakeControl {
         LaunchSpec {
             retention: self.retention,
             start: StartMode::AtOnce,
+            cores: 0,
             job: JobId(1),
             rank: Rank(0),
             size: self.size,
@@ -332,25 +336,32 @@ impl NodeServices for FakeControl {
         self.deliver_messages();
     }
 
-    fn wait(&mut self, deadline: Instant) {
+    fn begin_sleep(&mut self, deadline: Instant) -> Option<Instant> {
         if self.arrive() {
-            return;
+            return None;
         }
         let now = time::now();
         let page = self.pages.front().map(|(at, _)| *at);
         let block = self.cast.as_ref().and_then(FakeCast::next);
+        if let Some(ranks) = &mut self.ranks {
+            ranks.program_waits(now, monitor::running().system_calls);
+        }
         self.deliver_messages();
         if self.exchange.take_news() {
-            return;
+            return None;
         }
         let ranks = self.ranks.as_ref().map(|ranks| ranks.next(&self.exchange));
         let ready = [page, block, ranks].into_iter().flatten().min();
-        if ready.is_none_or(|at| at > now) && self.io.is_empty() && self.full == 0 {
-            if self.blocked.len() < BLOCKED_MAX {
-                self.blocked.push(monitor::running().system_calls);
-            }
-            arch::idle::wait(ready.map_or(deadline, |at| at.min(deadline)));
+        if ready.is_some_and(|at| at <= now) || !self.io.is_empty() || self.full > 0 {
+            return Some(now);
         }
+        if self.blocked.len() < BLOCKED_MAX {
+            self.blocked.push(monitor::running().system_calls);
+        }
+        Some(ready.map_or(deadline, |at| at.min(deadline)))
+    }
+
+    fn end_sleep(&mut self) {
         self.deliver_messages();
         self.deliver_blocks();
     }
@@ -370,6 +381,13 @@ impl NodeServices for FakeControl {
             .cancel_after_polls
             .is_some_and(|most| self.polls >= most);
         (by_polls || self.cancelled).then_some(15)
+    }
+
+    fn take_signal(&mut self) -> Option<u8> {
+        match self.polls {
+            0 => None,
+            _ => self.signals.pop_front(),
+        }
     }
 
     fn request_pages(

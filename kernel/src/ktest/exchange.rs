@@ -291,7 +291,8 @@ pub fn unmapped() -> Outcome {
     let mut control = control(script.program(), 2);
     let others = ranks(&mut control);
     let message = from_one(others, pattern(bytes as usize, 5));
-    others.plan(time::now() + Micros::from_millis(100), 1, message);
+    // In the wait, behind mapping, posting and unmapping.
+    others.plan_at_call(4, 1, message);
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Exited(0))?;
     let output = control.output(1);

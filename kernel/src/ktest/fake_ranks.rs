@@ -62,6 +62,8 @@ pub struct FakeRanks {
     ranks: Vec<FakeRank>,
     /// Operations to be posted, and when.
     plans: Vec<(Instant, u32, Op)>,
+    /// Operations to be posted when the program waits and has made so many system calls.
+    plans_by_calls: Vec<(u64, u32, Op)>,
     /// The connection table is here.
     pub table: bool,
 }
@@ -92,6 +94,7 @@ impl FakeRanks {
         Self {
             ranks: (1..size).map(rank).collect(),
             plans: Vec::new(),
+            plans_by_calls: Vec::new(),
             table: true,
         }
     }
@@ -111,6 +114,23 @@ impl FakeRanks {
     /// Has a rank post an operation at some time.
     pub fn plan(&mut self, at: Instant, rank: u32, op: Op) {
         self.plans.push((at, rank, op));
+    }
+
+    /// Has a rank post an operation when the program waits in its system call number `calls`,
+    /// counted from 1, or later: however long it takes to get there.
+    pub fn plan_at_call(&mut self, calls: u64, rank: u32, op: Op) {
+        self.plans_by_calls.push((calls, rank, op));
+    }
+
+    /// The program waits, and has made so many system calls.
+    pub fn program_waits(&mut self, now: Instant, calls: u64) {
+        let (due, later) = self
+            .plans_by_calls
+            .drain(..)
+            .partition(|plan| plan.0 <= calls);
+        self.plans_by_calls = later;
+        self.plans
+            .extend(due.into_iter().map(|(_, rank, op)| (now, rank, op)));
     }
 
     /// What has happened at a rank.

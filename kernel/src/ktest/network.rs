@@ -291,7 +291,8 @@ fn lease(stack: &mut net::Stack) -> Outcome {
         stack.poll(now, &mut |_| {});
         let due = stack.next_deadline(now).unwrap_or(start + PATIENCE);
         if stack.address().is_none() {
-            stack.wait(now, due);
+            crate::arch::idle::wait(stack.begin_wait(now, due));
+            stack.end_wait();
         }
     }
     let address = stack.address().map(|address| address.address());

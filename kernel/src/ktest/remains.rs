@@ -317,6 +317,7 @@ impl Control {
             memory_limit: 0,
             retention: Retention::NOTHING,
             start: StartMode::AtOnce,
+            cores: 0,
         };
         self.launched += 1;
         if let Err(error) = self.endpoint.launch(time::now(), spec) {

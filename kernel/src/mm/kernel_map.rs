@@ -7,6 +7,8 @@
 //! Invariant: when [`build`] returns, every page of the image is either writable or executable or
 //! neither, and page 0 is not mapped.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind, MemoryRegions};
 use kernel_core::addr::{HUGE_PAGE_SIZE, LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::paging::entry::{Attributes, Protection};
@@ -16,7 +18,8 @@ use x86_64::registers::control::Cr3;
 
 use super::{DirectMap, frames, layout, map_fresh};
 use crate::arch::cpu;
-use crate::arch::gdt::{StackIndex, set_stack};
+use crate::arch::gdt::StackIndex;
+use crate::arch::user::use_stack;
 
 /// Segments and RELRO ranges an image may have; the linker makes six or seven.
 const RANGES_MAX: usize = 16;
@@ -81,13 +84,20 @@ pub(super) fn is_code(address: u64) -> bool {
         .is_some_and(|(start, end)| (*start..*end).contains(&address))
 }
 
-/// End of the kernel's own or an interrupt stack that holds `address`.
+/// End of a core's own or an interrupt stack that holds `address`.
 pub(super) fn end_of_stack(address: u64) -> Option<u64> {
+    let core = address.checked_sub(layout::STACKS)? / CORE_STRIDE;
     StackIndex::ALL
         .iter()
-        .map(|index| (interrupt_stack_top(*index), layout::INTERRUPT_STACK_BYTES))
-        .chain([(KERNEL_STACK_TOP, layout::KERNEL_STACK_BYTES)])
+        .map(|index| {
+            (
+                interrupt_stack_top(core, *index),
+                layout::INTERRUPT_STACK_BYTES,
+            )
+        })
+        .chain([(kernel_stack_top(core), layout::KERNEL_STACK_BYTES)])
         .find(|(top, bytes)| (top - bytes..*top).contains(&address))
+        .filter(|_| core < STACKS_MAPPED.load(Ordering::Relaxed))
         .map(|(top, _)| top)
 }
 
@@ -124,49 +134,53 @@ pub(super) fn build(regions: &MemoryRegions) -> PageTable {
     table
 }
 
-/// Maps the interrupt stacks and the kernel stack, each above a hole; returns the top of the
-/// kernel stack.
-pub(super) fn add_stacks() -> u64 {
+/// Cores whose stacks are mapped: those below this number.
+static STACKS_MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Maps the interrupt stacks and the kernel stack of the next core, each above a hole; returns the
+/// top of the kernel stack. `None` when memory is used up.
+pub(super) fn add_stacks(core: usize) -> Option<u64> {
+    let core = core as u64;
     for index in StackIndex::ALL {
-        add_stack(interrupt_stack_top(index), layout::INTERRUPT_STACK_BYTES);
+        let top = interrupt_stack_top(core, index);
+        add_stack(top, layout::INTERRUPT_STACK_BYTES)?;
     }
-    add_stack(KERNEL_STACK_TOP, layout::KERNEL_STACK_BYTES);
-    KERNEL_STACK_TOP
+    let top = kernel_stack_top(core);
+    add_stack(top, layout::KERNEL_STACK_BYTES)?;
+    STACKS_MAPPED.store(core + 1, Ordering::Relaxed);
+    Some(top)
 }
 
-/// Tells the CPU about the interrupt stacks.
-pub(super) fn use_stacks() {
+/// Tells a core about its interrupt stacks.
+pub(super) fn use_stacks(core: usize) {
     for index in StackIndex::ALL {
-        set_stack(index, interrupt_stack_top(index));
+        use_stack(core, index, interrupt_stack_top(core as u64, index));
     }
 }
 
-fn add_stack(top: u64, bytes: u64) {
-    assert!(
-        map_fresh(top - bytes, bytes),
-        "too little memory for kernel stacks"
-    );
+fn add_stack(top: u64, bytes: u64) -> Option<()> {
+    map_fresh(top - bytes, bytes).then_some(())
 }
 
-/// The kernel's stack: its lowest address and the end.
+/// The kernel's stack on core 0: its lowest address and the end.
 pub(super) fn kernel_stack() -> (u64, u64) {
-    (
-        KERNEL_STACK_TOP - layout::KERNEL_STACK_BYTES,
-        KERNEL_STACK_TOP,
-    )
+    let top = kernel_stack_top(0);
+    (top - layout::KERNEL_STACK_BYTES, top)
 }
 
 /// Distance between the tops of two interrupt stacks: a stack and the hole under it.
 const INTERRUPT_STACK_STRIDE: u64 = layout::INTERRUPT_STACK_BYTES + PAGE_SIZE;
+/// Distance between the stacks of two cores.
+const CORE_STRIDE: u64 =
+    StackIndex::ALL.len() as u64 * INTERRUPT_STACK_STRIDE + PAGE_SIZE + layout::KERNEL_STACK_BYTES;
 
-const fn interrupt_stack_top(index: StackIndex) -> u64 {
-    layout::STACKS + (index as u64 + 1) * INTERRUPT_STACK_STRIDE
+const fn interrupt_stack_top(core: u64, index: StackIndex) -> u64 {
+    layout::STACKS + core * CORE_STRIDE + (index as u64 + 1) * INTERRUPT_STACK_STRIDE
 }
 
-const KERNEL_STACK_TOP: u64 = layout::STACKS
-    + StackIndex::ALL.len() as u64 * INTERRUPT_STACK_STRIDE
-    + PAGE_SIZE
-    + layout::KERNEL_STACK_BYTES;
+const fn kernel_stack_top(core: u64) -> u64 {
+    layout::STACKS + (core + 1) * CORE_STRIDE
+}
 
 /// The image's pages by protection; RELRO ranges come after the segments that contain them.
 fn image_ranges() -> ([Range; RANGES_MAX], usize) {

@@ -20,7 +20,7 @@ pub mod physical;
 use core::ptr::NonNull;
 
 use bootloader_api::BootInfo;
-use bootloader_api::info::{MemoryRegionKind, MemoryRegions};
+use bootloader_api::info::{MemoryRegion, MemoryRegionKind, MemoryRegions};
 use kernel_core::acpi::FirmwareMemory;
 pub use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::frames::{FrameAllocator, Owner};
@@ -34,6 +34,8 @@ pub use physical::DirectMap;
 static FRAMES: Mutex<Option<FrameAllocator>> = Mutex::new(None);
 /// The kernel's page tables, whose upper half all programs share.
 static KERNEL_TABLE: Once<PageTable> = Once::new();
+/// The frame that cores start in.
+static START_PAGE: Once<PhysAddr> = Once::new();
 /// Next free address for device registers.
 static DEVICES_NEXT: Mutex<u64> = Mutex::new(layout::DEVICES);
 
@@ -53,8 +55,8 @@ impl core::ops::DerefMut for Frames {
     }
 }
 
-/// Locks the frame allocator. The kernel is single-threaded: finding it locked is a bug, and
-/// waiting would be for ever.
+/// Locks the frame allocator. One core at a time does the kernel's work (`arch::cores::BigLock`):
+/// finding it locked is a bug, and waiting would be for ever.
 pub fn frames() -> Frames {
     Frames(FRAMES.try_lock().expect("frame allocator is in use"))
 }
@@ -89,7 +91,7 @@ pub fn init(info: &'static BootInfo, next: extern "C" fn() -> !) -> ! {
     crate::arch::cpu::enable_paging_features();
     let table = kernel_map::build(regions);
     KERNEL_TABLE.call_once(|| table);
-    let top = kernel_map::add_stacks();
+    let top = kernel_map::add_stacks(0).expect("memory for the kernel's stacks");
     // SAFETY: the tables map the kernel as the stub's do, and the stack, which nobody uses yet;
     // the stub's stack, which they do not map, is not used again: `next` does not return.
     unsafe {
@@ -110,8 +112,15 @@ pub fn init(info: &'static BootInfo, next: extern "C" fn() -> !) -> ! {
 /// Second half of the start, on the kernel's own tables and stack: guarded interrupt stacks and
 /// the heap.
 pub fn finish() {
-    kernel_map::use_stacks();
+    kernel_map::use_stacks(0);
     heap::init(stats().total_bytes);
+}
+
+/// Stacks of a core more: the top of its kernel stack. `None` when memory is used up.
+pub fn add_core(core: usize) -> Option<u64> {
+    let top = kernel_map::add_stacks(core)?;
+    kernel_map::use_stacks(core);
+    Some(top)
 }
 
 /// Logs how memory is used.
@@ -202,6 +211,12 @@ pub fn return_addresses(from: u64) -> impl Iterator<Item = u64> {
         // SAFETY: the whole stack is mapped; any value will do.
         .map(|at| unsafe { (at as *const u64).read_volatile() })
         .filter(|word| kernel_map::is_code(*word))
+}
+
+/// Changes a word of memory in one step for all cores; the value that it had. Panics for an address
+/// that is not aligned.
+pub fn change_word(at: PhysAddr, change: impl Fn(u32) -> u32) -> u32 {
+    physical::change_word(at, change)
 }
 
 /// The kernel's address of physical memory. The address must be memory.
@@ -409,6 +424,24 @@ fn map_fresh(start: u64, bytes: u64) -> bool {
     true
 }
 
+/// Puts the highest frame below 640 KiB aside, where firmware leaves one.
+fn put_aside_start_page<'a>(usable: impl Iterator<Item = &'a MemoryRegion>) {
+    const END: u64 = 0xa_0000;
+    let below = usable.filter(|region| region.start < END);
+    let frame = below.filter_map(|region| {
+        let last = (region.end.min(END) / PAGE_SIZE).checked_sub(1)? * PAGE_SIZE;
+        (last >= region.start.max(PAGE_SIZE)).then_some(last)
+    });
+    if let Some(frame) = frame.max() {
+        START_PAGE.call_once(|| PhysAddr::new(frame));
+    }
+}
+
+/// The frame below 1 MiB that cores start in; `None` where firmware has none to spare.
+pub fn start_page() -> Option<PhysAddr> {
+    START_PAGE.get().copied()
+}
+
 fn usable_bytes(regions: &MemoryRegions) -> u64 {
     regions
         .iter()
@@ -439,13 +472,20 @@ fn collect_frames(regions: &MemoryRegions) -> FrameAllocator {
     let count = (end / PAGE_SIZE) as usize;
     let tags = physical::take_tags(PhysAddr::new(table_start), count);
     let mut allocator = FrameAllocator::new(PhysAddr::new(0), tags);
+    put_aside_start_page(usable());
     for region in usable() {
-        let end = if region.start == largest.start {
-            table_start
-        } else {
-            region.end
+        let end = match region.start == largest.start {
+            true => table_start,
+            false => region.end,
         };
-        allocator.add_region(PhysAddr::new(region.start), PhysAddr::new(end));
+        let mut start = region.start;
+        if let Some(page) = START_PAGE.get()
+            && (start..end).contains(&page.as_u64())
+        {
+            allocator.add_region(PhysAddr::new(start), *page);
+            start = page.as_u64() + PAGE_SIZE;
+        }
+        allocator.add_region(PhysAddr::new(start), PhysAddr::new(end));
     }
     allocator
 }

@@ -4,6 +4,7 @@
 //! mapped read-only there, so that a stray write faults.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::phys::{PhysMem, check_in_frame};
@@ -59,6 +60,16 @@ impl PhysMem for DirectMap {
         // SAFETY: as in `read`, the other way round; the caller owns the frame.
         unsafe { copy(bytes.as_ptr(), phys_to_virt(at), bytes.len()) }
     }
+}
+
+/// Changes a word in one step for all cores; the value that it had.
+pub(super) fn change_word(at: PhysAddr, change: impl Fn(u32) -> u32) -> u32 {
+    assert!(at.is_aligned(4));
+    // SAFETY: an address of memory (the module's invariant), aligned; programs change it at the
+    // same time, by instructions that are atomic to this one.
+    let word = unsafe { AtomicU32::from_ptr(phys_to_virt(at).cast()) };
+    let changed = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+    changed.unwrap_or_default()
 }
 
 /// Copies from a page that is mapped for reading.

@@ -62,6 +62,11 @@ impl Cards {
         is_other
     }
 
+    /// The card in use has got an address or lost it.
+    pub fn renew(&mut self, now: Instant) {
+        self.choice.renew(now.as_micros());
+    }
+
     /// Stops all cards for good.
     pub fn quiesce(&mut self) {
         for card in &mut self.cards {

@@ -109,6 +109,8 @@ pub struct Stack {
     address: Option<(Ipv4Cidr, Option<Ipv4Address>)>,
     events: VecDeque<Event>,
     counters: Counters,
+    /// The card may interrupt, for a halt.
+    waits: bool,
 }
 
 impl Stack {
@@ -125,6 +127,7 @@ impl Stack {
         let mac = device.card().mac();
         let dhcp = asks.then(|| dhcp::Client::new(&mut sockets, mac, config, now));
         let mut this = Self {
+            waits: false,
             device,
             interface,
             sockets,
@@ -338,9 +341,9 @@ impl Stack {
         [stack, dhcp, card].into_iter().flatten().min()
     }
 
-    /// Halts until a frame arrives, another interrupt comes, or `deadline`. Returns at once when a
-    /// frame waits already.
-    pub fn wait(&mut self, now: Instant, deadline: Instant) {
+    /// Has the card interrupt, for who is going to halt until `deadline`: until when that may be.
+    /// At once when a frame waits already.
+    pub fn begin_wait(&mut self, now: Instant, deadline: Instant) -> Instant {
         let card = self.device.card_mut();
         let deadline = if card.interrupts() {
             deadline
@@ -348,11 +351,19 @@ impl Stack {
             deadline.min(now + POLL_INTERVAL)
         };
         card.set_interrupts(true);
-        if !card.has_received() {
-            arch::idle::wait(deadline);
+        self.waits = true;
+        match card.has_received() {
+            true => now,
+            false => deadline,
         }
-        self.device.card_mut().set_interrupts(false);
-        arch::idle::absorb();
+    }
+
+    /// The halt is over: the card is silent.
+    pub fn end_wait(&mut self) {
+        if core::mem::take(&mut self.waits) {
+            self.device.card_mut().set_interrupts(false);
+            arch::idle::absorb();
+        }
     }
 
     /// Delivers the next frame if it is a datagram of a peer.
@@ -395,7 +406,9 @@ impl Stack {
                 if self.address() != Some(lease.address) {
                     info!("net", "address {} from {}", lease.address, lease.server);
                 }
-                self.set_address(lease.address, lease.router);
+                if self.set_address(lease.address, lease.router) {
+                    self.device.cards_mut().renew(now);
+                }
                 if let Some(personality) = personality {
                     self.events
                         .push_back(Event::Personality(Box::new(personality)));
@@ -407,15 +420,17 @@ impl Stack {
                     .update_ip_addrs(|addresses| addresses.clear());
                 self.interface.routes_mut().remove_default_ipv4_route();
                 self.address = None;
+                self.device.cards_mut().renew(now);
                 self.events.push_back(Event::AddressLost);
             }
         }
     }
 
-    fn set_address(&mut self, address: Ipv4Cidr, router: Option<Ipv4Address>) {
+    /// Uses an address; whether it is another one than before.
+    fn set_address(&mut self, address: Ipv4Cidr, router: Option<Ipv4Address>) -> bool {
         // A renewal that changes nothing must not empty the neighbour cache.
         if self.address.replace((address, router)) == Some((address, router)) {
-            return;
+            return false;
         }
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
@@ -431,6 +446,7 @@ impl Stack {
                 .expect("the default route was just removed");
         }
         self.events.push_back(Event::Address(address));
+        true
     }
 }
 

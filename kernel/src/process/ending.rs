@@ -17,9 +17,12 @@ use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
 use kernel_core::signals::Timer;
+use kernel_core::threads::Wait;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
+use netstack::time::Instant;
 
+use super::thread::Pause;
 use super::{Exit, Process, verify};
 use crate::agent::cast::store::Running;
 use crate::agent::services::NodeServices;
@@ -56,8 +59,10 @@ pub(super) enum Stop {
     /// A signal interrupted it before it had done anything: it begins again, if the handler wants
     /// that.
     Restart,
-    /// A page could not be had.
-    Cause(Cause),
+    /// The thread has to wait; what it wanted begins anew then.
+    Wait(Pause),
+    /// The thread ends.
+    Gone,
     /// The program ends.
     Ending(Ending),
 }
@@ -73,12 +78,32 @@ impl Ending {
 }
 
 impl Stop {
-    /// How the program ends by it, `otherwise` where a call would have returned an error.
-    pub(super) fn ending(self, otherwise: Ending) -> Ending {
+    /// The thread waits for something that the node brings.
+    pub(super) const fn news() -> Self {
+        Self::news_until(Instant::FAR_FUTURE)
+    }
+
+    /// The thread waits for something that the node brings, at most until `until`.
+    pub(super) const fn news_until(until: Instant) -> Self {
+        Self::Wait(Pause {
+            on: Wait::News,
+            until,
+        })
+    }
+
+    /// The thread sleeps until `until` or until another thread or a signal wakes it.
+    pub(super) const fn wake_at(until: Instant) -> Self {
+        Self::Wait(Pause {
+            on: Wait::Wake,
+            until,
+        })
+    }
+
+    /// The same, with `ending` where a call would have returned an error.
+    pub(super) fn or_end(self, ending: Ending) -> Self {
         match self {
-            Self::Ending(ending) => ending,
-            Self::Cause(cause) => Ending::killed(cause),
-            Self::Errno(_) | Self::Restart => otherwise,
+            Self::Errno(_) | Self::Restart => Self::Ending(ending),
+            other => other,
         }
     }
 }
@@ -149,6 +174,11 @@ pub(super) fn drop_memory(memory: Memory) {
 }
 
 impl Process {
+    /// Ends the program: every thread leaves it. The first reason counts.
+    pub(super) fn end(&mut self, ending: Ending) {
+        self.ending.get_or_insert(ending);
+    }
+
     /// A program may end before its job's connection table is here. What it has sent goes out then.
     fn send_the_last(&self, services: &mut dyn NodeServices) {
         let mut has_waited = false;
@@ -312,7 +342,7 @@ impl Process {
         if matches!(cause, Cause::Cancelled(_)) {
             return None;
         }
-        let registers = self.context.registers();
+        let registers = self.crashed.unwrap_or_default();
         let space = self.memory().space();
         let report = CrashReport {
             cause,

@@ -4,13 +4,14 @@
 //! memory; `mm` owns what is behind it.
 //!
 //! Invariant: the frame allocator is locked only inside [`Machine::with`], where nothing allocates
-//! from the heap; a changed translation is forgotten before the call returns.
+//! from the heap; a changed translation is forgotten by all cores before the call returns.
 
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::frames::FrameAllocator;
 use kernel_core::program::Machine;
 
 use crate::agent::services::NodeServices;
+use crate::arch::cores;
 use crate::mm::{self, DirectMap};
 
 /// Above this many pages everything is flushed: reloading CR3 is then cheaper.
@@ -43,13 +44,13 @@ impl Machine for Hardware {
     fn invalidate(&mut self, first: VirtAddr, last: VirtAddr) {
         let from = first.page_start().as_u64();
         let pages = last.as_u64().saturating_sub(from) / PAGE_SIZE + 1;
-        if pages > FLUSH_SINGLY_MAX {
-            mm::invalidate_user();
-            return;
+        match pages > FLUSH_SINGLY_MAX {
+            true => mm::invalidate_user(),
+            false => (0..pages).for_each(|index| {
+                mm::invalidate(VirtAddr::new(from + index * PAGE_SIZE));
+            }),
         }
-        for index in 0..pages {
-            mm::invalidate(VirtAddr::new(from + index * PAGE_SIZE));
-        }
+        cores::shoot_down();
     }
 }
 

@@ -14,10 +14,9 @@ use kernel_core::objects::ObjectId;
 use kernel_core::program::Fetch;
 use kernel_core::retention::{ProgramId, Resident};
 use netstack::job::LaunchRefusal;
-use netstack::time::Micros;
+use netstack::time::{Instant, Micros};
 
 use super::Process;
-use super::ending::Stop;
 use super::launch::wait_until;
 use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
@@ -35,6 +34,17 @@ const HEAD_WAIT: Micros = Micros::from_millis(500);
 /// The longest that a launch waits for the headers in all.
 const HEAD_WAIT_MAX: Micros = Micros::from_secs(30);
 
+/// What has become of a fetch that a broadcast brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is on its way.
+    Comes,
+    /// Its first page is in place.
+    InPlace,
+    /// The control node has to be asked.
+    Fails,
+}
+
 impl Process {
     /// Says which pages of the program others may be given from now on.
     pub(super) fn show_pages(&mut self, services: &mut dyn NodeServices) {
@@ -47,43 +57,73 @@ impl Process {
         services.set_running(Some(running));
     }
 
-    /// Puts pages into place that the program waits for, if a broadcast has brought the first of
-    /// them or does so in time. The fetch is over then.
-    pub(super) fn page_from_cast(
+    /// Begins a fetch that the program waits for. True when a broadcast had brought its first page
+    /// and that is in place; else it flies, with the broadcast where that brings it.
+    pub(super) fn begin_from_cast(
         &mut self,
         services: &mut dyn NodeServices,
         fetch: &Fetch,
-    ) -> Result<bool, Stop> {
+    ) -> bool {
         let page = fetch.offset / PAGE_SIZE;
-        let deadline = time::now() + BLOCK_WAIT;
-        let mut awaited = false;
-        loop {
-            match services.cast_page(page) {
-                CastPage::Here => break,
-                CastPage::Absent => return Ok(false),
-                // It stands still since an earlier wait was in vain.
-                CastPage::Coming if self.stalled_at == Some(services.cast_progress()) => {
-                    return Ok(false);
-                }
-                CastPage::Coming if time::now() >= deadline => {
-                    self.stalled_at = Some(services.cast_progress());
-                    return Ok(false);
-                }
-                CastPage::Coming => {
-                    if !core::mem::replace(&mut awaited, true) {
-                        services.want_page(page);
-                    }
-                    self.wait(services, deadline)?;
-                }
+        let until = time::now() + BLOCK_WAIT;
+        match services.cast_page(page) {
+            CastPage::Here => match self.adopt(services, fetch) {
+                true => return true,
+                false => self.fly(*fetch, None),
+            },
+            CastPage::Absent => self.fly(*fetch, None),
+            // It stands still since an earlier wait was in vain.
+            CastPage::Coming if self.stalled_at == Some(services.cast_progress()) => {
+                self.fly(*fetch, None);
+            }
+            CastPage::Coming => {
+                services.want_page(page);
+                self.fly(*fetch, Some(until));
             }
         }
+        false
+    }
+
+    /// What has become of a fetch that a broadcast brings, waited for until `until`.
+    pub(super) fn step_of_cast(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fetch: &Fetch,
+        until: Instant,
+    ) -> Step {
+        match services.cast_page(fetch.offset / PAGE_SIZE) {
+            CastPage::Here => {
+                let in_place = self.adopt(services, fetch);
+                self.account.faults_awaited += u64::from(in_place);
+                match in_place || self.ending.is_some() {
+                    true => Step::InPlace,
+                    false => Step::Fails,
+                }
+            }
+            CastPage::Absent => Step::Fails,
+            CastPage::Coming if self.stalled_at == Some(services.cast_progress()) => Step::Fails,
+            CastPage::Coming if time::now() >= until => {
+                self.stalled_at = Some(services.cast_progress());
+                Step::Fails
+            }
+            CastPage::Coming => Step::Comes,
+        }
+    }
+
+    /// Puts pages into place that a broadcast has brought; whether the first one is. Without memory
+    /// for that the program ends.
+    fn adopt(&mut self, services: &mut dyn NodeServices, fetch: &Fetch) -> bool {
         let memory = self.memory.as_mut().expect("memory of a running program");
-        let machine = &mut Hardware::new();
-        let in_place = memory.adopt(machine, fetch, services.objects());
-        let in_place = in_place.map_err(Stop::Cause)?;
-        self.account.faults_from_cast += u64::from(in_place);
-        self.account.faults_awaited += u64::from(in_place && awaited);
-        Ok(in_place)
+        match memory.adopt(&mut Hardware::new(), fetch, services.objects()) {
+            Ok(in_place) => {
+                self.account.faults_from_cast += u64::from(in_place);
+                in_place
+            }
+            Err(cause) => {
+                self.fail(fetch, cause);
+                false
+            }
+        }
     }
 
     /// Puts pages into place that the program is going to need, if a broadcast brings them: what is

@@ -17,22 +17,27 @@ use core::sync::atomic::{AtomicU16, Ordering};
 
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::frames::Owner;
+use kernel_core::futex::Queues;
 use kernel_core::loader::{HEAD_BYTES, Image, Segment, layout};
 use kernel_core::objects::{Kept, ObjectId, Objects, View};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Fetch, Memory, Program, UserSlice};
 use kernel_core::retention::{Policy, ProgramId, Retained, Variant, WarmTable};
-use kernel_core::signals::Signals;
+use kernel_core::signals::Program as Signals;
 use kernel_core::stack::{InitialStack, Start};
+use kernel_core::threads::{CoreSet, Threads, Tid};
 use netstack::exchange::Settings;
 use netstack::job::{LaunchRefusal, LaunchSpec, launch_block};
 use netstack::page::{MAX_REQUEST, Object};
 use netstack::retention::{Keep, Retention, Reuse, Verify};
 use netstack::time::{Instant, Micros};
 
+use super::cores::Cores;
 use super::ending::Stop;
 use super::files::JobFiles;
-use super::{Account, Clock, Launch, Prepared, Process, Streams, image, refusal, verify};
+use super::signals::Posted;
+use super::thread::Thread;
+use super::{Account, Clock, Launch, Prepared, Process, Streams, calls, image, refusal, verify};
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
@@ -43,6 +48,11 @@ use crate::{arch, time};
 
 /// Longest single wait for a page of the program.
 const WAIT_STEP: Micros = Micros::from_secs(1);
+/// The first thread of a process has the process's number.
+const FIRST_TID: Tid = match Tid::new(calls::PID) {
+    Some(tid) => tid,
+    None => unreachable!(),
+};
 /// The environment's word for a job that wants nothing measured of its nodes until its end.
 const QUIET: &[u8] = b"HEARTH_MONITOR=quiet";
 
@@ -196,11 +206,21 @@ fn policy(retention: &Retention) -> Policy {
 
 impl Process {
     fn new(launch: &Launch, memory: Memory, policy: Policy) -> Self {
+        let all = arch::cores::count();
+        let own = CoreSet::first(match launch.spec.cores {
+            0 => all,
+            most => all.min(most.into()),
+        });
         Process {
             spec: launch.spec,
             policy,
             memory: Some(memory),
-            context: UserContext::new(0, 0),
+            threads: Threads::new(FIRST_TID, own),
+            cores: Cores::new(own.count()),
+            posted: Posted::default(),
+            futexes: Queues::new(),
+            ending: None,
+            crashed: None,
             flights: Vec::new(),
             stalled_at: None,
             streams: Streams::new(),
@@ -211,6 +231,7 @@ impl Process {
                 limit: None,
                 monitor: None,
                 armed: false,
+                due: Instant::ZERO,
                 listening: false,
             },
             account: Account {
@@ -261,9 +282,13 @@ impl Process {
         let image = self.memory().image();
         let stack =
             InitialStack::build(image, &start, layout::STACK_TOP).map_err(refusal::stack)?;
-        self.context = UserContext::new(image.entry, stack.pointer);
+        let context = UserContext::new(image.entry, stack.pointer);
+        let first = Thread::first(FIRST_TID, context);
+        self.start_thread(first, self.threads.cores())
+            .expect("a process without a thread");
         let top = UserSlice::new(stack.pointer, stack.bytes.len() as u64)
             .expect("the stack lies in user space");
+        // A stack is made of empty pages: nothing here waits.
         match self.write_user(services, top, &stack.bytes) {
             Ok(()) => {}
             Err(Stop::Ending(_)) if services.cancelled().is_some() => {
@@ -319,13 +344,14 @@ impl Process {
             limit: after(self.spec.time_limit_us),
             monitor: after(self.spec.monitor_period_us),
             armed: false,
+            due: Instant::ZERO,
             listening: false,
         };
         self.account.interrupts = arch::interrupts::counts();
         arch::reset_program_registers();
         let table = self.memory().table();
         mm::activate(table);
-        self.arm(services);
+        self.arm(services, false);
         self.account.first = Moment::now();
     }
 

@@ -3,7 +3,8 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`launch`] | from a launch command to a program that is ready to start |
-//! | [`turn`] | the loop around ring 3, and what each trap means |
+//! | [`thread`], [`current`] | a thread; the one that the kernel works for, with its process |
+//! | [`turn`], [`cores`] | the loop around ring 3 on each core, and what each trap means |
 //! | [`pager`] | waiting, fetching pages, copying to and from the program |
 //! | [`image`] | pages of the program that a broadcast brings |
 //! | [`files`] | the files a job was given |
@@ -23,6 +24,8 @@
 //! the program, scrubbed, but those that hold pages of its file and wait for its next launch.
 
 mod calls;
+mod cores;
+mod current;
 mod ending;
 mod files;
 mod hardware;
@@ -32,6 +35,7 @@ mod pager;
 mod refusal;
 mod signals;
 mod streams;
+mod thread;
 mod turn;
 mod verify;
 
@@ -39,18 +43,23 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use kernel_core::crash::Registers;
+use kernel_core::futex::Queues;
 use kernel_core::program::Memory;
 use kernel_core::retention::Policy;
-use kernel_core::signals::Signals;
+use kernel_core::signals::Program as Signals;
+use kernel_core::threads::{CoreSet, Full, Threads, Tid};
 use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
 use netstack::time::Instant;
 
+use self::signals::Posted;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
-use crate::arch::user::UserContext;
 use crate::mm;
 use crate::time::Moment;
+use cores::Cores;
+use ending::Ending;
 #[cfg(feature = "ktest")]
 pub use ending::scrub;
 pub use ending::scrub_some;
@@ -59,6 +68,7 @@ pub use hardware::Hardware;
 pub use launch::prepare;
 use pager::Flight;
 use streams::Streams;
+use thread::Thread;
 
 /// A launch command as it arrived.
 #[derive(Clone, Debug)]
@@ -128,13 +138,22 @@ struct Process {
     policy: Policy,
     /// `None` once it has been given back.
     memory: Option<Memory>,
-    context: UserContext,
-    /// Requests for pages of the program, at most [`netstack::page::MAX_REQUESTS`].
+    /// Those that do not run; the one that runs has an empty place.
+    threads: Threads<Option<Box<Thread>>>,
+    cores: Cores,
+    /// Signals for threads that run.
+    posted: Posted,
+    futexes: Queues,
+    /// Why it ends, once it does, and the registers of the thread that ended it.
+    ending: Option<Ending>,
+    crashed: Option<Registers>,
+    /// Fetches of pages of the program that are on their way.
     flights: Vec<Flight>,
     /// What the progress of broadcasts was when a wait for a block was in vain.
     stalled_at: Option<u64>,
     streams: Streams,
     files: JobFiles,
+    /// What all its threads share of signals.
     signals: Signals,
     clock: Clock,
     account: Account,
@@ -149,6 +168,8 @@ struct Clock {
     monitor: Option<Instant>,
     /// Whether the one-shot timer is armed for the next of these.
     armed: bool,
+    /// The deadline that the boot core's timer is armed for, in ring 3 or asleep.
+    due: Instant,
     /// Whether the card may interrupt the program, for a broadcast.
     listening: bool,
 }
@@ -176,7 +197,24 @@ struct Account {
     interrupts: Counts,
 }
 
+impl Account {
+    /// Adds what a thread has cost since the last time.
+    fn take(&mut self, thread: &mut Thread) {
+        self.system_calls += core::mem::take(&mut thread.calls);
+        self.user_counts += core::mem::take(&mut thread.user_counts);
+    }
+}
+
 impl Process {
+    /// Lets a thread begin.
+    fn start_thread(&mut self, thread: Box<Thread>, affinity: CoreSet) -> Result<Tid, Full> {
+        let tid = self.threads.insert(Some(thread), affinity)?;
+        if let Some(Some(thread)) = self.threads.get_mut(tid) {
+            thread.tid = tid;
+        }
+        Ok(tid)
+    }
+
     fn memory(&mut self) -> &mut Memory {
         self.memory.as_mut().expect("memory of a running program")
     }

@@ -1,7 +1,8 @@
 //! Waiting, pages of the program file, and copies between kernel and program.
 //!
-//! Requests for pages are answered out of step with the faults that caused them: each is kept as a
-//! [`Flight`] until its answer has been put into place.
+//! Pages come out of step with the faults that wanted them: each fetch is kept as a [`Flight`]
+//! until its pages are in place. A fault or a call that needs one fails with [`Stop::Wait`] and is
+//! begun anew when it has come.
 //!
 //! Invariant: every wait ends at the latest with a cancel or the program's time limit, and looks
 //! for both at least every [`WAIT_STEP`]; a call that works in a loop as long as its arguments say
@@ -17,59 +18,63 @@ use netstack::page::{self, Object};
 use netstack::time::{Instant, Micros};
 
 use super::Process;
-use super::ending::{Ending, Stop, scrub_while_waiting};
+use super::ending::{Ending, Stop};
+use super::image::Step;
 use crate::agent::services::NodeServices;
 use crate::process::hardware::{Hardware, is_poll_due};
 use crate::time;
 
 /// Longest single wait.
-const WAIT_STEP: Micros = Micros::from_secs(1);
+pub(super) const WAIT_STEP: Micros = Micros::from_secs(1);
 
 // Flights are as many as both sides' tables take.
 const _: () = assert!(readahead::IN_FLIGHT_MAX == page::MAX_REQUESTS);
 const _: () = assert!(readahead::WINDOW_MAX * 4096 == page::MAX_REQUEST as u64);
 
-/// A request for pages of the program that is under way.
+/// Pages of the program's file that are on their way.
 pub(super) struct Flight {
-    request: RequestId,
     fetch: Fetch,
+    source: Source,
+}
+
+/// Where the pages of a flight come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// A broadcast that brings them until then.
+    Cast { until: Instant },
+    /// The control node, once it can be asked.
+    Unasked,
+    /// The control node, which was asked.
+    Asked(RequestId),
 }
 
 impl Process {
-    /// Waits once, at most until `deadline`; it may be early. Fails when the program must end.
-    pub(super) fn wait(
-        &mut self,
-        services: &mut dyn NodeServices,
-        deadline: Instant,
-    ) -> Result<(), Ending> {
-        scrub_while_waiting();
-        let step = time::now() + WAIT_STEP;
-        let limit = self.clock.limit.unwrap_or(Instant::FAR_FUTURE);
-        self.publish();
-        services.wait(deadline.min(step).min(limit).min(self.timer_deadline()));
-        // Sleeping uses the one timer there is.
-        self.clock.armed = false;
+    /// Takes in what has come for the process, keeps its deadlines, and has every thread look again
+    /// that waits for anything of it. To be called after each look at the network.
+    pub(super) fn settle(&mut self, services: &mut dyn NodeServices) {
         self.ring();
+        self.take_signals(services);
         self.streams.collect(services);
-        self.look_for_end(services)
+        self.collect_pages(services);
+        self.chase(services);
+        self.push_output(services);
+        self.threads.wake_news();
+        self.threads.expire(time::now().as_micros());
+        if let Err(ending) = self.look_for_end(services) {
+            self.end(ending);
+        }
     }
 
-    /// Waits until `deadline`, [`Instant::FAR_FUTURE`] meaning until the program is ended. EINTR
-    /// when a signal is due before.
-    pub(super) fn sleep(
-        &mut self,
-        services: &mut dyn NodeServices,
-        deadline: Instant,
-    ) -> Result<(), Stop> {
-        loop {
-            if self.signals.is_due() {
-                return Err(Errno::EINTR.into());
-            }
-            if time::now() >= deadline {
-                return Ok(());
-            }
-            self.wait(services, deadline)?;
-        }
+    /// When the process must be looked after next, if nothing comes before.
+    pub(super) fn next_due(&self) -> Instant {
+        let thread = self.threads.earliest();
+        let thread = thread.map_or(Instant::FAR_FUTURE, Instant::from_micros);
+        let until = |flight: &Flight| match flight.source {
+            Source::Cast { until } => Some(until),
+            Source::Unasked | Source::Asked(_) => None,
+        };
+        let flights = self.flights.iter().filter_map(until);
+        flights.fold(thread.min(self.own_deadline().0), Instant::min)
     }
 
     /// Whether control wants the program ended, or its time is over.
@@ -90,115 +95,127 @@ impl Process {
         if is_poll_due(services) {
             self.publish();
             services.poll();
-            self.streams.collect(services);
+            self.settle(services);
         }
         self.look_for_end(services)
     }
 
-    /// Handles a fault of the program, or of the kernel on its behalf.
+    /// Handles a fault of the program, or of the kernel on its behalf. Fails with the program's
+    /// end, or while pages are on their way.
     pub(super) fn fault(
         &mut self,
         services: &mut dyn NodeServices,
         address: u64,
         access: Access,
-    ) -> Result<(), Ending> {
+    ) -> Result<(), Stop> {
         // Memory that a running program wants goes before programs that are only kept.
         services.keep_room();
-        // Each turn but the last waits for a request that was under way already.
-        let stop = loop {
-            let outcome = self.memory().resolve(&mut Hardware::new(), address, access);
-            let result = match outcome {
+        // Ends: a fetch that is over leaves a page, or the end of the program.
+        loop {
+            if let Some(ending) = self.ending {
+                return Err(ending.into());
+            }
+            match self.memory().resolve(&mut Hardware::new(), address, access) {
                 Outcome::Done => return Ok(()),
                 Outcome::Presented => {
                     self.read_ahead(services);
                     return Ok(());
                 }
-                Outcome::Fetch(fetch) => match self.page_in(services, &fetch) {
-                    Ok(()) => return Ok(()),
-                    Err(stop) => Err(stop),
-                },
+                Outcome::Fetch(fetch) => self.page_in(services, fetch)?,
                 Outcome::InFlight(first) => {
                     self.read_ahead(services);
-                    self.await_arrival(services, first)
+                    self.await_arrival(first)?;
                 }
-                Outcome::Kill(cause) => Err(Stop::Cause(cause)),
-            };
-            if let Err(stop) = result {
-                break stop;
+                Outcome::Full => {
+                    services.poll();
+                    self.collect_pages(services);
+                    return Err(Stop::news());
+                }
+                Outcome::Kill(cause) => {
+                    let access = Some((address, access));
+                    return Err(Ending::Killed { cause, access }.into());
+                }
             }
-        };
-        match stop {
-            Stop::Ending(ending) => Err(ending),
-            Stop::Cause(cause) => Err(Ending::Killed {
-                cause,
-                access: Some((address, access)),
-            }),
-            Stop::Errno(_) | Stop::Restart => unreachable!("fetching a page answers no call"),
         }
+    }
+
+    /// Whether the program may make this access now.
+    pub(super) fn is_there(&mut self, address: u64, access: Access) -> bool {
+        UserSlice::new(address, 1).is_ok_and(|byte| {
+            let lacks = self.memory().lacks(&mut Hardware::new(), byte, access);
+            lacks.is_none()
+        })
     }
 
     /// Fetches pages of the program file that the program waits for, and puts them into place. What
     /// a broadcast brings is not asked for.
-    fn page_in(&mut self, services: &mut dyn NodeServices, fetch: &Fetch) -> Result<(), Stop> {
-        if self.page_from_cast(services, fetch)? {
+    fn page_in(&mut self, services: &mut dyn NodeServices, fetch: Fetch) -> Result<(), Stop> {
+        let first = fetch.page;
+        if self.begin_from_cast(services, &fetch) {
             return Ok(());
         }
-        self.ask(services, fetch)?;
+        self.chase(services);
         self.ask_ahead(services);
-        self.await_arrival(services, fetch.page)
+        self.await_arrival(first)
     }
 
-    /// Asks for pages of the program file.
-    pub(super) fn ask(
-        &mut self,
-        services: &mut dyn NodeServices,
-        fetch: &Fetch,
-    ) -> Result<(), Stop> {
-        let length = fetch.length as u32;
-        loop {
-            match services.request_pages(Object::Program, fetch.offset, length, fetch.demand) {
-                Ok(request) => {
-                    self.flights.push(Flight {
-                        request,
-                        fetch: *fetch,
-                    });
-                    return Ok(());
-                }
-                Err(_full) => {
-                    self.collect_pages(services)?;
-                    self.wait(services, Instant::FAR_FUTURE)?;
+    /// Asks for pages of the program file: at once, or as soon as there is room for a request.
+    pub(super) fn ask(&mut self, services: &mut dyn NodeServices, fetch: Fetch) {
+        self.fly(fetch, None);
+        self.chase(services);
+    }
+
+    /// Notes that pages are on their way, with a broadcast until then or else from control.
+    pub(super) fn fly(&mut self, fetch: Fetch, cast_until: Option<Instant>) {
+        let source = cast_until.map_or(Source::Unasked, |until| Source::Cast { until });
+        self.flights.push(Flight { fetch, source });
+    }
+
+    /// Brings each flight a step further that nobody has been asked for.
+    pub(super) fn chase(&mut self, services: &mut dyn NodeServices) {
+        let mut index = 0;
+        while let Some(flight) = self.flights.get(index) {
+            let Flight { fetch, source } = *flight;
+            if let Source::Cast { until } = source {
+                match self.step_of_cast(services, &fetch, until) {
+                    Step::Comes => {}
+                    Step::InPlace => {
+                        self.flights.swap_remove(index);
+                        continue;
+                    }
+                    Step::Fails => self.flights[index].source = Source::Unasked,
                 }
             }
+            if self.flights[index].source == Source::Unasked {
+                let length = fetch.length as u32;
+                let asked =
+                    services.request_pages(Object::Program, fetch.offset, length, fetch.demand);
+                if let Ok(request) = asked {
+                    self.flights[index].source = Source::Asked(request);
+                }
+            }
+            index += 1;
         }
     }
 
-    /// Waits until at most `most` requests for pages of the program are under way.
+    /// Waits until at most `most` flights are on their way.
     pub(super) fn await_flights(
         &mut self,
         services: &mut dyn NodeServices,
         most: usize,
     ) -> Result<(), Stop> {
-        loop {
-            self.collect_pages(services)?;
-            if self.flights.len() <= most {
-                return Ok(());
-            }
-            self.wait(services, Instant::FAR_FUTURE)?;
+        self.collect_pages(services);
+        match self.flights.len() <= most {
+            true => Ok(()),
+            false => Err(Stop::news()),
         }
     }
 
-    /// Waits for the request whose first page is `first`.
-    fn await_arrival(
-        &mut self,
-        services: &mut dyn NodeServices,
-        first: VirtAddr,
-    ) -> Result<(), Stop> {
-        loop {
-            self.collect_pages(services)?;
-            if !self.flights.iter().any(|flight| flight.fetch.page == first) {
-                return Ok(());
-            }
-            self.wait(services, Instant::FAR_FUTURE)?;
+    /// Waits for the flight whose first page is `first`.
+    fn await_arrival(&self, first: VirtAddr) -> Result<(), Stop> {
+        match self.flights.iter().any(|flight| flight.fetch.page == first) {
+            true => Err(Stop::news()),
+            false => Ok(()),
         }
     }
 
@@ -207,8 +224,7 @@ impl Process {
     fn read_ahead(&mut self, services: &mut dyn NodeServices) {
         if !self.flights.is_empty() {
             services.poll();
-            // No page that is waited for is under way here, so that nothing can fail.
-            let _ = self.collect_pages(services);
+            self.collect_pages(services);
         }
         if self.ask_ahead(services) {
             services.poll();
@@ -224,7 +240,10 @@ impl Process {
             }
             let length = fetch.length as u32;
             match services.request_pages(Object::Program, fetch.offset, length, false) {
-                Ok(request) => self.flights.push(Flight { request, fetch }),
+                Ok(request) => self.flights.push(Flight {
+                    fetch,
+                    source: Source::Asked(request),
+                }),
                 Err(_full) => {
                     self.memory().abandon(&fetch);
                     break;
@@ -235,11 +254,12 @@ impl Process {
         asked
     }
 
-    /// Puts pages that have arrived into place. Fails when one that is waited for cannot be had.
-    fn collect_pages(&mut self, services: &mut dyn NodeServices) -> Result<(), Stop> {
+    /// Puts pages that have arrived into place. One that is waited for and cannot be had ends the
+    /// program.
+    fn collect_pages(&mut self, services: &mut dyn NodeServices) {
         while let Some(done) = services.take_pages() {
-            let mut flights = self.flights.iter();
-            let Some(index) = flights.position(|flight| flight.request == done.request) else {
+            let source = Source::Asked(done.request);
+            let Some(index) = self.flights.iter().position(|f| f.source == source) else {
                 continue;
             };
             let fetch = self.flights.swap_remove(index).fetch;
@@ -255,11 +275,24 @@ impl Process {
                     Err(Cause::PageUnavailable)
                 }
             };
-            if fetch.demand {
-                installed.map_err(Stop::Cause)?;
+            if let Err(cause) = installed
+                && fetch.demand
+            {
+                self.fail(&fetch, cause);
             }
         }
-        Ok(())
+    }
+
+    /// Ends the program: a page that it waits for cannot be had.
+    pub(super) fn fail(&mut self, fetch: &Fetch, cause: Cause) {
+        let access = match fetch.write {
+            true => Access::Write,
+            false => Access::Read,
+        };
+        self.end(Ending::Killed {
+            cause,
+            access: Some((fetch.page.as_u64(), access)),
+        });
     }
 
     /// Copies from the program, bringing in pages as its own access would.
@@ -311,32 +344,10 @@ impl Process {
         access: Access,
     ) -> Result<(), Stop> {
         match self.fault(services, address, access) {
-            Err(Ending::Killed { cause, .. }) if cause.is_bad_address() => {
+            Err(Stop::Ending(Ending::Killed { cause, .. })) if cause.is_bad_address() => {
                 Err(Errno::EFAULT.into())
             }
-            other => other.map_err(Stop::Ending),
+            other => other,
         }
-    }
-
-    /// Copies a small array from the program.
-    pub(super) fn read_array<const N: usize>(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<[u8; N], Stop> {
-        let mut bytes = [0; N];
-        self.read_user(services, UserSlice::new(address, N as u64)?, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Copies bytes to an address of the program.
-    pub(super) fn write_bytes(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-        bytes: &[u8],
-    ) -> Result<(), Stop> {
-        let to = UserSlice::new(address, bytes.len() as u64)?;
-        self.write_user(services, to, bytes)
     }
 }

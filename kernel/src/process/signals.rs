@@ -8,6 +8,9 @@
 //! no room for one, or comes back by one that is not there, is ended; whatever it has put there it
 //! gets as its own registers in ring 3 and nothing more.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::Signal;
 use kernel_core::addr::USER_END;
@@ -16,10 +19,15 @@ use kernel_core::program::UserSlice;
 use kernel_core::signals::frame::{
     CONTEXT_AT, FRAME_BYTES, Fault, Frame, INFO_AT, LEGACY_BYTES, Place, Restored,
 };
-use kernel_core::signals::{AltStack, Delivery, Info, fault, flag};
+use kernel_core::signals::{
+    Action, AltStack, Delivery, Info, SendError, WAITING_MAX, code, fault, flag,
+};
+use kernel_core::threads::{CoreSet, Tid};
 
 use super::Process;
+use super::current::Current;
 use super::ending::{Ending, Stop};
+use super::thread::Thread;
 use crate::agent::services::NodeServices;
 use crate::arch::fpu::{self, FpuState};
 use crate::arch::gdt;
@@ -30,63 +38,62 @@ const FLAGS_OFF: u64 = 1 << 8 | 1 << 10 | 1 << 16;
 /// Bytes of the address that a handler has returned by.
 const RETURN_BYTES: u64 = 8;
 
-impl Process {
-    /// Has the program enter the handlers of the signals that are due; the last of them runs first.
+impl Current<'_> {
+    /// Has the thread enter the handlers of the signals that are due; the last of them runs first.
     /// Fails when one ends the program.
     #[inline]
-    pub(super) fn deliver(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
-        match self.signals.is_due() {
-            true => self.deliver_all(services),
+    pub(super) fn deliver(&mut self) -> Result<(), Stop> {
+        match self.is_signal_due() || self.thread.delivering.is_some() {
+            true => self.deliver_all(),
             false => Ok(()),
         }
     }
 
     #[cold]
-    fn deliver_all(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
-        while let Some(delivery) = self.signals.take() {
+    fn deliver_all(&mut self) -> Result<(), Stop> {
+        loop {
+            let Some(delivery) = self.thread.delivering.or_else(|| {
+                let signals = &mut self.process.signals;
+                signals.next_for(&mut self.thread.signals)
+            }) else {
+                return Ok(());
+            };
             if !delivery.action.is_handler() {
-                let signal = Signal::from_number(delivery.signal).unwrap_or(Signal::Kill);
-                return Err(Ending::killed(Cause::Raised(signal)));
+                return Err(Ending::killed(Cause::Raised(delivery.signal)).into());
             }
-            self.enter_handler(services, &delivery, Fault::default())
-                .map_err(|stop| stop.ending(Ending::killed(Cause::SignalFrame)))?;
+            self.thread.delivering = Some(delivery);
+            self.enter_handler(&delivery, Fault::default())
+                .map_err(|stop| stop.or_end(Ending::killed(Cause::SignalFrame)))?;
+            self.thread.delivering = None;
         }
-        Ok(())
     }
 
     /// Hands a fault that would end the program to its handler. Fails with that end where there is
     /// none that can run.
     #[cold]
-    pub(super) fn catch(
-        &mut self,
-        services: &mut dyn NodeServices,
-        ending: Ending,
-        fault: Fault,
-    ) -> Result<(), Ending> {
+    pub(super) fn catch(&mut self, ending: Ending, fault: Fault) -> Result<(), Stop> {
         let Ending::Killed { cause, access } = ending else {
-            return Err(ending);
+            return Err(ending.into());
         };
         let state = FpuState::of_registers();
         let address = access.map_or(0, |(address, _)| address);
-        let found = fault::signal_of(cause, address, self.context.rip, state.bytes());
+        let found = fault::signal_of(cause, address, self.thread.context.rip, state.bytes());
         let (signal, info) = found.ok_or(ending)?;
-        let action = self.signals.handler_of_fault(signal).ok_or(ending)?;
+        let action = self
+            .process
+            .signals
+            .handler_of_fault(&self.thread.signals, signal);
         let delivery = Delivery {
             signal: signal.number(),
             info,
-            action,
+            action: action.ok_or(ending)?,
         };
-        self.enter_handler(services, &delivery, fault)
-            .map_err(|stop| stop.ending(ending))
+        self.enter_handler(&delivery, fault)
+            .map_err(|stop| stop.or_end(ending))
     }
 
     /// Puts a frame onto the program's stack and has it go on in the handler.
-    fn enter_handler(
-        &mut self,
-        services: &mut dyn NodeServices,
-        delivery: &Delivery,
-        fault: Fault,
-    ) -> Result<(), Stop> {
+    fn enter_handler(&mut self, delivery: &Delivery, fault: Fault) -> Result<(), Stop> {
         let Delivery {
             signal,
             info,
@@ -98,8 +105,8 @@ impl Process {
             return Err(Errno::EFAULT.into());
         }
         let format = fpu::format();
-        let mut registers = self.context.registers();
-        let stack = self.signals.stack;
+        let mut registers = self.thread.context.registers();
+        let stack = self.thread.signals.stack;
         let place = Place::below(registers.rsp, &action, &stack, format.frame_bytes());
         let place = place.ok_or(Errno::EFAULT)?;
         let mut state = *FpuState::of_registers().bytes();
@@ -110,16 +117,18 @@ impl Process {
             registers,
             selectors: (gdt::USER_CODE, gdt::USER_DATA),
             fault,
-            mask: self.signals.mask_behind(),
+            mask: self.thread.signals.mask_behind(),
             stack: stack.to_bytes(registers.rsp),
             fp: (place.fp, format.components != 0),
             info: info.to_bytes(signal),
         };
-        self.write_bytes(services, place.fp, state)?;
-        self.write_bytes(services, place.frame, &frame.to_bytes())?;
+        self.write_bytes(place.fp, state)?;
+        self.write_bytes(place.frame, &frame.to_bytes())?;
         // Nothing fails from here on.
         fpu::reset();
-        self.signals.enter(signal, &action);
+        self.process
+            .signals
+            .enter(&mut self.thread.signals, signal, &action);
         registers.rip = action.handler;
         registers.rsp = place.frame;
         registers.rdi = signal.into();
@@ -127,60 +136,169 @@ impl Process {
         registers.rdx = place.frame + CONTEXT_AT;
         registers.rax = 0;
         registers.rflags &= !FLAGS_OFF;
-        self.context.set_registers(&registers);
+        self.thread.context.set_registers(&registers);
         Ok(())
     }
 
     /// rt_sigreturn: goes back to where the signal met the program. The answer is what its `rax`
     /// was.
-    pub(super) fn leave_handler(&mut self, services: &mut dyn NodeServices) -> Result<u64, Stop> {
-        let lost = |stop: Stop| Stop::Ending(stop.ending(Ending::killed(Cause::SignalFrame)));
-        let at = self.context.rsp.wrapping_sub(RETURN_BYTES);
-        let bytes: [u8; FRAME_BYTES] = self.read_array(services, at).map_err(lost)?;
+    pub(super) fn leave_handler(&mut self) -> Result<u64, Stop> {
+        let lost = |stop: Stop| stop.or_end(Ending::killed(Cause::SignalFrame));
+        let at = self.thread.context.rsp.wrapping_sub(RETURN_BYTES);
+        let bytes: [u8; FRAME_BYTES] = self.read_array(at).map_err(lost)?;
         let frame = Restored::from_bytes(&bytes);
         let state = match frame.fp {
             0 => FpuState::INITIAL,
-            at => self.read_fp_state(services, at).map_err(lost)?,
+            at => self.read_fp_state(at).map_err(lost)?,
         };
         fpu::restore(&state);
-        self.signals.set_mask(frame.mask);
+        self.process
+            .signals
+            .set_mask(&mut self.thread.signals, frame.mask);
         if let Ok(stack) = AltStack::from_bytes(&frame.stack)
-            && !self.signals.stack.holds(frame.registers.rsp)
+            && !self.thread.signals.stack.holds(frame.registers.rsp)
         {
-            self.signals.stack = stack;
+            self.thread.signals.stack = stack;
         }
-        self.context.set_registers(&frame.registers);
+        self.thread.context.set_registers(&frame.registers);
         Ok(frame.registers.rax)
     }
 
     /// The floating-point state of a frame: the legacy part must be there, and the rest is taken
     /// where it is.
-    fn read_fp_state(
-        &mut self,
-        services: &mut dyn NodeServices,
-        at: u64,
-    ) -> Result<FpuState, Stop> {
+    fn read_fp_state(&mut self, at: u64) -> Result<FpuState, Stop> {
         let mut bytes = *FpuState::INITIAL.bytes();
         let (legacy, rest) = bytes[..fpu::format().frame_bytes()].split_at_mut(LEGACY_BYTES);
-        self.read_user(services, UserSlice::new(at, LEGACY_BYTES as u64)?, legacy)?;
+        self.read_user(UserSlice::new(at, LEGACY_BYTES as u64)?, legacy)?;
         // Its end lies in the user half, or the address above would not.
         let behind = at + LEGACY_BYTES as u64;
         let whole = UserSlice::new(behind, rest.len() as u64).map_err(Stop::from);
-        match whole.and_then(|slice| self.read_user(services, slice, rest)) {
+        match whole.and_then(|slice| self.read_user(slice, rest)) {
             Ok(()) => {}
             Err(Stop::Errno(_)) => rest.fill(0),
             Err(stop) => return Err(stop),
         }
         Ok(FpuState::of_program(bytes))
     }
+}
 
+impl Process {
     /// Sends the program SIGALRM when its timer has expired.
     pub(super) fn ring(&mut self) {
         if self.signals.timer.expired(time::now().as_micros()) {
             // One that waits already counts for both.
-            let _ = self
-                .signals
-                .send(Signal::Alrm.number().into(), Info::KERNEL);
+            let _ = self.send_signal(Signal::Alrm.number().into(), Info::KERNEL);
         }
+    }
+
+    /// Sends the program what control has for it, as if another process had sent it.
+    pub(super) fn take_signals(&mut self, services: &mut dyn NodeServices) {
+        while let Some(number) = services.take_signal() {
+            // A real-time one that finds no room is lost.
+            let _ = self.send_signal(number.into(), Info::sent(code::USER, 0));
+        }
+    }
+
+    /// Sends the program a signal: one of its threads that does not block it takes it.
+    pub(super) fn send_signal(&mut self, signal: u64, info: Info) -> Result<(), SendError> {
+        self.send_signal_by(None, signal, info)
+    }
+
+    /// The same by a thread, which may take it itself.
+    pub(super) fn send_signal_by(
+        &mut self,
+        sender: Option<&Thread>,
+        signal: u64,
+        info: Info,
+    ) -> Result<(), SendError> {
+        let others = self.threads.iter().filter_map(|(_, slot)| slot.as_deref());
+        let all = others.chain(sender).map(|thread| &thread.signals);
+        self.signals.send(signal, info, all)?;
+        let takes = |thread: &Thread| self.signals.would_take(&thread.signals, signal);
+        if sender.is_some_and(takes) {
+            return Ok(());
+        }
+        // The thread that takes it, and whether it does so without having asked for it.
+        let takes_slot = |(tid, slot): (Tid, &Option<Box<Thread>>)| {
+            let thread = slot.as_deref().filter(|thread| takes(thread))?;
+            Some((tid, self.signals.is_due(&thread.signals)))
+        };
+        let found = self.threads.iter().find_map(takes_slot);
+        match found {
+            // Whatever the thread waits for: a page or another rank may never come.
+            Some((_, true)) if self.signals.ends_by(signal) => {
+                self.end(Ending::killed(Cause::Raised(signal as u8)));
+            }
+            Some((tid, _)) => {
+                self.threads.wake(tid);
+            }
+            // One that runs on another core may.
+            None => self.cores.call(self.threads.running()),
+        }
+        Ok(())
+    }
+
+    /// Sends another thread a signal; `None`: there is no such thread.
+    pub(super) fn send_signal_to(
+        &mut self,
+        tid: Tid,
+        signal: u64,
+        info: Info,
+    ) -> Option<Result<(), SendError>> {
+        let core = self.threads.place(tid)?;
+        let sent = match self.threads.get_mut(tid)? {
+            Some(thread) => self.signals.send_to(&mut thread.signals, signal, info),
+            None => self.posted.put(tid, signal, info),
+        };
+        if sent.is_ok() {
+            self.threads.wake(tid);
+            self.cores.call(CoreSet::only(core));
+        }
+        Some(sent)
+    }
+
+    /// Gives a thread the signals that were sent to it while it ran.
+    pub(super) fn take_posted(&mut self, thread: &mut Thread) {
+        while let Some((signal, info)) = self.posted.take(thread.tid) {
+            // There is room for as many as were put aside, or the sender was told.
+            let _ = self.signals.send_to(&mut thread.signals, signal, info);
+        }
+    }
+
+    /// Sets the action of a signal; false where it has none that can be set.
+    pub(super) fn set_action(&mut self, thread: &mut Thread, signal: u64, action: Action) -> bool {
+        let others = self
+            .threads
+            .iter_mut()
+            .filter_map(|(_, slot)| slot.as_deref_mut());
+        let all = others.chain([thread]).map(|thread| &mut thread.signals);
+        self.signals.set_action(signal, action, all)
+    }
+}
+
+/// Signals for threads that run, until each comes into the kernel.
+#[derive(Default)]
+pub(super) struct Posted(Vec<(Tid, u64, Info)>);
+
+impl Posted {
+    fn put(&mut self, tid: Tid, signal: u64, info: Info) -> Result<(), SendError> {
+        match signal {
+            0 => return Ok(()),
+            65.. => return Err(SendError::NoSuchSignal),
+            _ if self.0.len() >= WAITING_MAX => return Err(SendError::Full),
+            _ => self.0.push((tid, signal, info)),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, tid: Tid) -> Option<(u64, Info)> {
+        let index = self.0.iter().position(|(of, ..)| *of == tid)?;
+        let (_, signal, info) = self.0.remove(index);
+        Some((signal, info))
+    }
+
+    /// A thread is no more.
+    pub(super) fn forget(&mut self, tid: Tid) {
+        self.0.retain(|(of, ..)| *of != tid);
     }
 }

@@ -18,7 +18,7 @@ use netstack::io::{IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError, WINDOW};
 use netstack::time::Instant;
 
 use super::Process;
-use super::ending::{Ending, Stop};
+use super::ending::Stop;
 use crate::agent::services::{IoCompletion, NodeServices};
 
 /// Standard input, output, error.
@@ -64,28 +64,27 @@ impl Streams {
 }
 
 impl Process {
-    /// Takes bytes that the program wrote.
+    /// Takes bytes that the program wrote, as many as there is room for; how many, at least one of
+    /// those that there are.
     pub(super) fn output(
         &mut self,
         services: &mut dyn NodeServices,
         fd: u32,
         bytes: &[u8],
-    ) -> Result<(), Stop> {
-        if self.streams.pending_fd != fd {
+    ) -> Result<usize, Stop> {
+        let is_full = self.streams.pending.len() == MAX_CALL_DATA;
+        if self.streams.pending_fd != fd || is_full {
             self.flush(services)?;
             self.streams.pending_fd = fd;
         }
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let room = MAX_CALL_DATA - self.streams.pending.len();
-            let (now, later) = rest.split_at(rest.len().min(room));
-            self.streams.pending.extend_from_slice(now);
-            rest = later;
-            if self.streams.pending.len() == MAX_CALL_DATA {
-                self.flush(services)?;
-            }
+        let room = MAX_CALL_DATA - self.streams.pending.len();
+        let taken = bytes.len().min(room);
+        self.streams.pending.extend_from_slice(&bytes[..taken]);
+        if self.streams.pending.len() == MAX_CALL_DATA {
+            // Where the queue is full the next write waits for it.
+            let _ = self.submit_pending(services);
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// Queues what is pending when the window is open; else more may be gathered first.
@@ -107,20 +106,19 @@ impl Process {
         }
     }
 
-    /// Queues what is pending, waiting for room if need be.
-    pub(super) fn flush(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
-        while self.submit_pending(services).is_err() {
-            self.wait(services, Instant::FAR_FUTURE)?;
-        }
-        Ok(())
+    /// Queues what is pending; waits for room if need be.
+    pub(super) fn flush(&mut self, services: &mut dyn NodeServices) -> Result<(), Stop> {
+        let queued = self.submit_pending(services);
+        queued.map_err(|_full| Stop::news())
     }
 
     /// Queues the last output of a program that has ended. One that is cancelled meanwhile loses
     /// what the queue had no room for.
     pub(super) fn flush_at_end(&mut self, services: &mut dyn NodeServices) {
-        // The program's own time limit must not cut its output off.
-        self.clock.limit = None;
-        let _ = self.flush(services);
+        while self.submit_pending(services).is_err() && services.cancelled().is_none() {
+            services.wait(Instant::FAR_FUTURE);
+            self.streams.collect(services);
+        }
     }
 
     /// Reads up to `size` bytes, waiting until there are some; none at the end of the input. What a
@@ -150,16 +148,8 @@ impl Process {
         if self.streams.reading.is_none() {
             self.streams.reading = Some(self.ask_input(services, fd, size)?);
         }
-        let done = loop {
-            self.streams.collect(services);
-            if let Some(done) = self.streams.read.take() {
-                break done;
-            }
-            if self.signals.is_due() {
-                return Err(Stop::Restart);
-            }
-            self.wait(services, Instant::FAR_FUTURE)?;
-        };
+        self.streams.collect(services);
+        let done = self.streams.read.take().ok_or(Stop::news())?;
         self.streams.reading = None;
         match Errno::from_number(-done.result) {
             Some(errno) => Err(errno.into()),
@@ -179,12 +169,10 @@ impl Process {
             offset: OFFSET_CURRENT,
             size: size.min(MAX_CALL_DATA) as u32,
         };
-        loop {
-            match services.io_submit(op.clone()) {
-                Ok(call) => return Ok(call),
-                Err(SubmitError::Full) => self.wait(services, Instant::FAR_FUTURE)?,
-                Err(error) => return Err(self.refused(services, error)),
-            }
+        match services.io_submit(op) {
+            Ok(call) => Ok(call),
+            Err(SubmitError::Full) => Err(Stop::news()),
+            Err(error) => Err(self.refused(services, error)),
         }
     }
 

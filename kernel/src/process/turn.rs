@@ -1,71 +1,261 @@
-//! The loop around ring 3.
+//! The loop around ring 3, on each core.
 //!
-//! A program runs until it traps; a system call or a fault is handled and it runs on. The one-shot
-//! timer is armed for the next control deadline only, and stays armed over calls and faults.
+//! A thread runs until it traps; a system call or a fault is handled and it runs on, or it waits
+//! and another thread of its core has the core. The boot core has the card and the node's
+//! deadlines: its timer is armed for the next of them only, and stays armed over calls and faults.
+//! The other cores get no interrupt, but where threads share one, and kicks from cores that have
+//! changed what they must see.
 //!
-//! Invariant: between two timer interrupts nothing here looks at clock or network unless the
-//! program asks for something that waits.
+//! Invariant: the lock is held in the kernel, and neither in ring 3 nor in a halt; between two
+//! timer interrupts nothing here looks at clock or network unless the program asks for something
+//! that waits.
+
+use alloc::boxed::Box;
 
 use kernel_core::fault::{Access, Cause};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Faults, Memory};
 use kernel_core::signals::frame::Fault;
+use kernel_core::threads::{Core, CoreSet};
+use netstack::time::{Instant, Micros};
 
 use super::Process;
-use super::ending::Ending;
+use super::current::Current;
+use super::ending::{Ending, Stop, scrub_while_waiting};
+use super::pager::WAIT_STEP;
+use super::thread::{Again, Pause, Thread};
 use crate::agent::services::NodeServices;
+use crate::arch::cores::{self, BigLock, Guard};
 use crate::arch::interrupts::Class;
 use crate::arch::trap::PAGE_FAULT;
 use crate::arch::user::{self, Trap};
-use crate::{arch, monitor, time};
+use crate::{arch, mm, monitor, time};
+
+/// A turn of a thread that shares its core with others.
+const SLICE: Micros = Micros::from_millis(10);
+
+/// What becomes of a thread after a trap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// It runs on.
+    Run,
+    /// Others of its core have their turn first.
+    Yield,
+    /// It waits.
+    Wait(Pause),
+    /// It has ended.
+    Gone,
+}
+
+/// What a core that works for a process needs the lock for.
+struct Shared<'a> {
+    process: &'a mut Process,
+    services: &'a mut dyn NodeServices,
+}
+
+type Lock<'a> = BigLock<Shared<'a>>;
+type Held<'l, 'a> = Guard<'l, Shared<'a>>;
 
 impl Process {
-    /// Runs the program until it ends.
+    /// Runs the program on its cores until it ends.
     pub(super) fn turns(&mut self, services: &mut dyn NodeServices) -> Ending {
-        loop {
-            self.attend(services);
-            if !self.clock.armed {
-                self.arm(services);
+        let own = self.threads.cores();
+        let lock = BigLock::new(Shared {
+            process: self,
+            services,
+        });
+        let work = |core: Core| {
+            if own.contains(core) {
+                work(core, &lock);
             }
-            let entered = arch::tsc();
-            let trap = user::run(&mut self.context);
-            self.account.user_counts += arch::tsc().wrapping_sub(entered);
-            let result = match trap {
-                Trap::Syscall => self.system_call(services),
-                Trap::PageFault { address, code } => {
-                    let access = Access::from_error_code(code.0);
-                    let result = self.fault(services, address, access).or_else(|ending| {
-                        let fault = Fault {
-                            vector: PAGE_FAULT.into(),
-                            code: code.0,
-                            address,
-                        };
-                        self.catch(services, ending, fault)
-                    });
-                    result.and_then(|()| self.deliver(services))
-                }
-                Trap::Interrupt { class } => self
-                    .interrupt(services, class)
-                    .and_then(|()| self.deliver(services)),
-                Trap::Exception { vector, code } => {
-                    let fault = Fault {
-                        vector: vector.into(),
-                        code,
-                        address: 0,
-                    };
-                    let ending = Ending::killed(Cause::Exception { vector });
-                    self.catch(services, ending, fault)
-                        .and_then(|()| self.deliver(services))
-                }
-            };
-            if let Err(ending) = result {
-                return ending;
+        };
+        cores::scope(&work, || work(Core::BOOT));
+        let ending = lock.lock().process.ending;
+        ending.expect("the cores work until the program ends")
+    }
+}
+
+/// What one core does until the program ends.
+fn work(core: Core, lock: &Lock<'_>) {
+    let mut shared = lock.lock();
+    if core != Core::BOOT {
+        mm::activate(shared.process.memory().table());
+        arch::reset_program_registers();
+    }
+    while shared.process.ending.is_none() {
+        shared = match shared.process.next_thread(core) {
+            Some(thread) => run_thread(core, lock, shared, thread),
+            None => sleep(core, lock, shared),
+        };
+    }
+    let all = shared.process.threads.cores();
+    shared.process.cores.call(all);
+    release(core, shared);
+    if core != Core::BOOT {
+        // What the program left in the registers is no business of the next.
+        arch::reset_program_registers();
+        arch::timer::disarm();
+        mm::activate_kernel_table();
+    }
+}
+
+/// Gives the lock away, and kicks those cores that must see what has changed.
+fn release(core: Core, mut shared: Held<'_, '_>) {
+    let process = &mut *shared.process;
+    // The boot core keeps the deadlines.
+    let is_late = !process.clock.armed || process.next_due() < process.clock.due;
+    if core != Core::BOOT && is_late {
+        process.cores.call(CoreSet::only(Core::BOOT));
+    }
+    let kicks = match cores::count() {
+        1 => CoreSet::NONE,
+        _ => process.cores.kicks(core, process.threads.wanted()),
+    };
+    drop(shared);
+    kicks.iter().for_each(cores::kick);
+}
+
+/// Sleeps until a thread of this core may run, or something else is to be done.
+fn sleep<'l, 'a>(core: Core, lock: &'l Lock<'a>, mut shared: Held<'l, 'a>) -> Held<'l, 'a> {
+    if core != Core::BOOT {
+        shared.process.cores.set_asleep(core, true);
+        release(core, shared);
+        cores::sleep();
+        let mut shared = lock.lock();
+        shared.process.cores.set_asleep(core, false);
+        return shared;
+    }
+    let Shared { process, services } = &mut *shared;
+    scrub_while_waiting();
+    process.publish();
+    let until = process.next_due().min(time::now() + WAIT_STEP);
+    if let Some(until) = services.begin_sleep(until) {
+        process.cores.set_asleep(core, true);
+        // The timer is the sleeper's.
+        (process.clock.armed, process.clock.due) = (true, until);
+        release(core, shared);
+        arch::idle::wait(until);
+        shared = lock.lock();
+        shared.process.cores.set_asleep(core, false);
+        shared.services.end_sleep();
+    }
+    let Shared { process, services } = &mut *shared;
+    process.clock.armed = false;
+    process.settle(*services);
+    shared
+}
+
+/// Runs a thread until it waits, ends or gives way, or the program ends.
+fn run_thread<'l, 'a>(
+    core: Core,
+    lock: &'l Lock<'a>,
+    mut shared: Held<'l, 'a>,
+    mut thread: Box<Thread>,
+) -> Held<'l, 'a> {
+    let mut flow = match thread.again.take() {
+        None => Flow::Run,
+        Some(again) => shared.current(core, &mut thread).resume(again),
+    };
+    while flow == Flow::Run && shared.process.ending.is_none() {
+        shared.before_ring_3(core);
+        release(core, shared);
+        let trap = run_in_ring_3(&mut thread);
+        shared = lock.lock();
+        let process = &mut *shared.process;
+        process.cores.set_entered(core, None);
+        process.take_posted(&mut thread);
+        flow = shared.current(core, &mut thread).handle(trap);
+    }
+    shared.process.put_back(core, thread, flow);
+    shared
+}
+
+/// Has a thread run until something comes that needs the lock.
+fn run_in_ring_3(thread: &mut Thread) -> Trap {
+    cores::enter_user();
+    let trap = loop {
+        let entered = arch::tsc();
+        let trap = user::run(&mut thread.context);
+        thread.user_counts += arch::tsc().wrapping_sub(entered);
+        if trap != Trap::Syscall || !thread.answers_itself() {
+            break trap;
+        }
+    };
+    cores::left_user();
+    trap
+}
+
+impl Shared<'_> {
+    /// Sets the timer, and on the boot core the card, for the time that a thread is in ring 3.
+    fn before_ring_3(&mut self, core: Core) {
+        let process = &mut *self.process;
+        let is_shared = process.threads.runnable(core) > 1;
+        let was_shared = process.cores.set_shared(core, is_shared);
+        if core == Core::BOOT {
+            process.attend(self.services);
+            if !process.clock.armed || is_shared || was_shared {
+                process.arm(self.services, is_shared);
+            }
+        } else if is_shared {
+            arch::timer::arm(time::now() + SLICE, Class::TimeLimit);
+        } else if was_shared {
+            arch::timer::disarm();
+        }
+        process.cores.set_entered(core, Some(arch::tsc()));
+    }
+
+    fn current<'a>(&'a mut self, core: Core, thread: &'a mut Thread) -> Current<'a> {
+        Current {
+            core,
+            process: self.process,
+            thread,
+            services: self.services,
+        }
+    }
+}
+
+impl Process {
+    /// The thread of a core that runs next, taken out of the table; `None` when all wait.
+    fn next_thread(&mut self, core: Core) -> Option<Box<Thread>> {
+        let tid = self.threads.next(core)?;
+        let slot = self.threads.get_mut(tid).expect("a thread that is ready");
+        let mut thread = slot.take().expect("a thread that does not run");
+        if self.cores.registers_of(core) != Some(tid) || thread.last_core != core {
+            thread.load_state();
+            self.cores.set_registers_of(core, Some(tid));
+        }
+        thread.last_core = core;
+        Some(thread)
+    }
+
+    /// Takes a thread back that does not run any more.
+    fn put_back(&mut self, core: Core, mut thread: Box<Thread>, flow: Flow) {
+        let tid = thread.tid;
+        self.account.take(&mut thread);
+        self.take_posted(&mut thread);
+        if flow == Flow::Gone {
+            self.cores.set_registers_of(core, None);
+            self.posted.forget(tid);
+            self.threads.remove(tid);
+            return;
+        }
+        thread.save_state();
+        let is_due = self.signals.is_due(&thread.signals);
+        let slot = self.threads.get_mut(tid).expect("the thread's own place");
+        *slot = Some(thread);
+        match flow {
+            Flow::Wait(Pause { on, until }) if !is_due => {
+                let until = (until != Instant::FAR_FUTURE).then(|| until.as_micros());
+                self.threads.wait(tid, on, until);
+            }
+            _ => {
+                self.threads.ready(tid);
             }
         }
     }
 
     /// Arms the timer for the earliest of the node's and the program's deadlines.
-    pub(super) fn arm(&mut self, services: &dyn NodeServices) {
+    pub(super) fn arm(&mut self, services: &dyn NodeServices, is_shared: bool) {
         let tick = services.tick();
         let (mut deadline, mut class) = match self.own_deadline() {
             (own, class) if own < tick => (own, class),
@@ -77,8 +267,16 @@ impl Process {
         if let Some(due) = services.peers_deadline().filter(|due| *due < deadline) {
             (deadline, class) = (due, Class::Cast);
         }
+        let sleeper = self.next_due();
+        if sleeper < deadline {
+            (deadline, class) = (sleeper, Class::TimeLimit);
+        }
+        let slice = time::now() + SLICE;
+        if is_shared && slice < deadline {
+            (deadline, class) = (slice, Class::TimeLimit);
+        }
         arch::timer::arm(deadline, class);
-        self.clock.armed = true;
+        (self.clock.armed, self.clock.due) = (true, deadline);
     }
 
     /// While a broadcast goes on in which this node has a part, or the program has operations with
@@ -107,27 +305,6 @@ impl Process {
         }
     }
 
-    fn interrupt(&mut self, services: &mut dyn NodeServices, class: Class) -> Result<(), Ending> {
-        match class {
-            Class::Nic | Class::Spurious => return Ok(()),
-            Class::Monitor => self.next_monitor(),
-            Class::Heartbeat | Class::TimeLimit | Class::Cast => {}
-        }
-        // The timer has fired and is silent now.
-        self.clock.armed = false;
-        self.ring();
-        self.publish();
-        // Interrupts for other ranks' sake come when the program has traffic: they would make that
-        // look like more of its time.
-        if matches!(class, Class::Monitor | Class::Heartbeat) {
-            monitor::profile::sample(self.context.rip, || self.text_range());
-        }
-        services.poll();
-        self.streams.collect(services);
-        self.push_output(services);
-        self.look_for_end(services)
-    }
-
     /// Tells what the program has cost so far.
     pub(super) fn publish(&self) {
         monitor::publish(self.cost());
@@ -137,7 +314,7 @@ impl Process {
     pub(super) fn cost(&self) -> monitor::Program {
         let memory = self.memory.as_ref();
         monitor::Program {
-            user_counts: self.account.user_counts,
+            user_counts: self.account.user_counts + self.cores.running_counts(arch::tsc()),
             system_calls: self.account.system_calls,
             faults: memory.map_or(Faults::NONE, Memory::faults),
         }
@@ -164,5 +341,115 @@ impl Process {
             let next = netstack::time::Micros((periods + 1) * period);
             self.clock.monitor = Some(self.clock.started + next);
         }
+    }
+}
+
+impl Current<'_> {
+    /// Has a thread go on that was stopped inside the kernel.
+    fn resume(&mut self, again: Again) -> Flow {
+        match again {
+            Again::Trap(trap) => self.handle_trap(trap, true),
+            Again::Deliver => self.before_it_runs(),
+        }
+    }
+
+    /// Handles what a thread has come into the kernel by.
+    fn handle(&mut self, trap: Trap) -> Flow {
+        self.handle_trap(trap, false)
+    }
+
+    fn handle_trap(&mut self, trap: Trap, again: bool) -> Flow {
+        let result = match trap {
+            Trap::Syscall => self.system_call(again),
+            Trap::PageFault { address, code } => self.page_fault(address, code.0, again),
+            Trap::Interrupt { class } => self.interrupt(class),
+            Trap::Exception { vector, code } => {
+                let fault = Fault {
+                    vector: vector.into(),
+                    code,
+                    address: 0,
+                };
+                self.catch(Ending::killed(Cause::Exception { vector }), fault)
+            }
+        };
+        match result {
+            Ok(()) => self.before_it_runs(),
+            Err(stop) => self.stopped(stop, Again::Trap(trap)),
+        }
+    }
+
+    /// What a thread does before it runs on: it enters the handlers of signals.
+    fn before_it_runs(&mut self) -> Flow {
+        match self.deliver() {
+            Ok(()) if core::mem::take(&mut self.thread.yields) => Flow::Yield,
+            Ok(()) => Flow::Run,
+            Err(stop) => self.stopped(stop, Again::Deliver),
+        }
+    }
+
+    fn stopped(&mut self, stop: Stop, again: Again) -> Flow {
+        match stop {
+            Stop::Wait(pause) => {
+                self.thread.again = Some(again);
+                return Flow::Wait(pause);
+            }
+            Stop::Gone => return Flow::Gone,
+            Stop::Ending(ending) => {
+                if self.process.ending.is_none() {
+                    self.process.crashed = Some(self.thread.context.registers());
+                }
+                self.process.end(ending);
+            }
+            Stop::Errno(_) | Stop::Restart => unreachable!("a call has answered it"),
+        }
+        Flow::Run
+    }
+
+    fn page_fault(&mut self, address: u64, code: u64, again: bool) -> Result<(), Stop> {
+        let access = Access::from_error_code(code);
+        // It may have come while the thread waited.
+        if again && self.process.is_there(address, access) {
+            return Ok(());
+        }
+        match self.process.fault(self.services, address, access) {
+            Err(Stop::Ending(ending)) => {
+                let fault = Fault {
+                    vector: PAGE_FAULT.into(),
+                    code,
+                    address,
+                };
+                self.catch(ending, fault)
+            }
+            other => other,
+        }
+    }
+
+    fn interrupt(&mut self, class: Class) -> Result<(), Stop> {
+        // Who shares the core goes behind the others; who belongs to another core goes there.
+        let threads = &self.process.threads;
+        let is_elsewhere = threads.place(self.thread.tid) != Some(self.core);
+        self.thread.yields = is_elsewhere || threads.runnable(self.core) > 1;
+        if self.core != Core::BOOT {
+            return Ok(());
+        }
+        match class {
+            Class::Nic | Class::Spurious => return Ok(()),
+            Class::Monitor => self.process.next_monitor(),
+            Class::Heartbeat | Class::TimeLimit | Class::Cast | Class::Kick => {}
+        }
+        // The timer has fired and is silent now, or is for another deadline.
+        self.process.clock.armed = false;
+        if class == Class::Kick {
+            return Ok(());
+        }
+        self.process.account.take(self.thread);
+        self.process.publish();
+        // Interrupts for other ranks' sake come when the program has traffic: they would make that
+        // look like more of its time.
+        if matches!(class, Class::Monitor | Class::Heartbeat) {
+            monitor::profile::sample(self.thread.context.rip, || self.process.text_range());
+        }
+        self.poll();
+        Ok(())
     }
 }

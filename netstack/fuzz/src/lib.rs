@@ -69,6 +69,7 @@ impl Pair {
                 version: [0; 16],
                 build_id: [0; 20],
                 memory_bytes: 0,
+                cores: 1,
                 seed: 1,
                 timings: BootTimings::default(),
             },
@@ -121,6 +122,7 @@ impl Pair {
             memory_limit: 0,
             retention: Retention::default(),
             start: StartMode::OnCommand,
+            cores: 0,
         };
         pair.control.launch(pair.now, spec).expect("the node is up");
         pair.settle();

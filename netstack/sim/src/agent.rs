@@ -157,7 +157,9 @@ impl Agent {
                 job,
                 signal,
                 orphan,
+                ..
             } => self.cancel(now, job, signal, orphan),
+            Event::Signal { job, .. } => Err(format!("job {job} gets a signal nobody sent")),
             Event::Data {
                 request,
                 job,

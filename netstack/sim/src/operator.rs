@@ -202,7 +202,7 @@ impl Operator {
             let taken = self.endpoint.adopt(spec, record.begun, &ranks);
             taken.expect("the endpoint has nothing yet");
             if record.cancelled {
-                self.endpoint.cancel(now, *job, 9);
+                self.endpoint.cancel(now, *job, 9, Micros::ZERO);
             }
             adopted.push(*job);
         }
@@ -318,7 +318,7 @@ impl Operator {
                 State::Running if record.cancel_at.is_some_and(|at| at <= now) => {
                     record.cancel_at = None;
                     record.cancelled = true;
-                    self.endpoint.cancel(now, *job, 15);
+                    self.endpoint.cancel(now, *job, 15, Micros::ZERO);
                 }
                 _ => {}
             }
@@ -519,7 +519,7 @@ impl Operator {
         if !record.cancelled && !matches!(outcome, Outcome::Exit(_)) {
             // A job that lost a rank has no future.
             record.cancelled = true;
-            self.endpoint.cancel(now, job, 9);
+            self.endpoint.cancel(now, job, 9, Micros::ZERO);
         }
         Ok(())
     }
@@ -594,5 +594,6 @@ fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
             true => StartMode::AtOnce,
             false => StartMode::OnCommand,
         },
+        cores: 0,
     }
 }

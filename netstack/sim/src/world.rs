@@ -371,6 +371,7 @@ impl World {
             version: VERSION,
             build_id: [0; 20],
             memory_bytes: 48 << 20,
+            cores: 1,
             seed: epoch.0,
             timings: BootTimings::default(),
         };

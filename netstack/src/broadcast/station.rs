@@ -257,9 +257,13 @@ impl Station {
                 Message::Answer { answer, blocks }
             }
             (Message::End { number, .. }, _) => Message::EndAck { number: *number },
-            (Message::Report(report), _) => Message::ReportAck {
-                number: report.number,
-            },
+            // Nobody waits for what is told of a cast that is over. Of one that this station has
+            // forgotten, by a restart, the source is to hear.
+            (Message::Report(report), ended) if ended.is_some() || me.is_source() => {
+                Message::ReportAck {
+                    number: report.number,
+                }
+            }
             // Its END was lost, or is on its way.
             (
                 Message::Probe { .. } | Message::Request(_) | Message::Announce { .. },
@@ -268,9 +272,13 @@ impl Station {
                 number: 0,
                 reason: *reason,
             },
-            (Message::Probe { .. } | Message::Request(_) | Message::AnnounceAck { .. }, _) => {
-                Message::Unknown
-            }
+            (
+                Message::Probe { .. }
+                | Message::Request(_)
+                | Message::AnnounceAck { .. }
+                | Message::Report(_),
+                _,
+            ) => Message::Unknown,
             _ => return,
         };
         self.answer_stranger(from, packet, me, message);

@@ -50,6 +50,8 @@ pub struct NodeStatus {
     pub build_id: [u8; 20],
     /// Its memory in bytes.
     pub memory_bytes: u64,
+    /// Cores that it has for programs.
+    pub cores: u16,
     /// Milestones of its boot.
     pub timings: BootTimings,
     /// Its last heartbeat.
@@ -168,6 +170,19 @@ pub enum Event {
         held: Vec<Holding>,
         /// Programs of which it holds nothing any more.
         dropped: Vec<ProgramId>,
+    },
+    /// Lines of a node's log. Each comes once in a session, in order; the last ones of a session
+    /// may come again in the next.
+    LogLines {
+        /// Which.
+        node: NodeId,
+        /// Its boot.
+        boot_epoch: BootEpoch,
+        /// Lines right before these that were lost.
+        missed: u32,
+        /// Whole lines, each with its line feed: what the node says, not to be trusted by a
+        /// terminal.
+        text: String,
     },
     /// A node has carried out a [`crate::control::Endpoint::drop_program`]. A `Holdings` event says
     /// what it holds then, before or after this.

@@ -64,6 +64,12 @@ pub(crate) enum Outgoing {
         session: u64,
         number: u64,
     },
+    /// NODE_LOG_ACK.
+    LogAck {
+        node: NodeId,
+        session: u64,
+        number: u64,
+    },
     /// How a call stands.
     IoReply {
         node: NodeId,

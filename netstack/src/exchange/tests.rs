@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
 mod beginnings;
+mod busy;
 mod closing;
 mod endings;
 mod hostile;

@@ -38,7 +38,7 @@ use crate::io::server::Channel;
 use crate::job::{JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, launch_block};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::wire::job::{Command, INLINE_BLOCK_MAX};
+use crate::wire::job::{Command, GRACE_MAX, INLINE_BLOCK_MAX, SIGNAL_MAX};
 
 /// Repetition of a command; at its slowest as often as a computing node looks.
 const COMMAND: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
@@ -46,6 +46,8 @@ const COMMAND: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_sec
 const LOADING_POLL: Micros = Micros::from_millis(500);
 /// The signal that ends an orphan.
 const SIGKILL: u8 = 9;
+/// Signals that may wait for a rank: its node answers one before it gets the next.
+const SIGNALS_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -75,6 +77,10 @@ struct RankState {
     launch_on: Option<BootEpoch>,
     /// The signal of the last cancel the node has acknowledged.
     cancelled: u8,
+    /// Signals that its program is to get, the oldest first.
+    signals: VecDeque<u8>,
+    /// Number of the last SIGNAL that its node has taken.
+    signals_taken: u32,
     channel: Channel,
     exit_seen: bool,
     retry: Retry,
@@ -88,7 +94,8 @@ struct Job {
     /// How many of these are not loaded.
     loading: u32,
     start: bool,
-    cancel: Option<u8>,
+    /// The signal and the grace with which it is being ended.
+    cancel: Option<(u8, Micros)>,
 }
 
 type TimerKey = (Instant, NodeId, JobId);
@@ -186,10 +193,43 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn cancel(&mut self, now: Instant, job: JobId, signal: u8) {
+    pub(crate) fn cancel(&mut self, now: Instant, job: JobId, signal: u8, grace: Micros) {
         if let Some(state) = self.jobs.get_mut(&job) {
-            state.cancel = Some(signal.max(1));
+            state.cancel = Some((signal.clamp(1, SIGNAL_MAX), grace.min(GRACE_MAX)));
             self.send_to_all(now, job);
+        }
+    }
+
+    /// Has all ranks of a job that are not gone get a signal. Those that do not run yet get it when
+    /// they do; of one whose node takes none, those beyond [`SIGNALS_MAX`] are left out.
+    pub(crate) fn signal(&mut self, now: Instant, job: JobId, signal: u8) {
+        let Some(state) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        for (node, rank) in &mut state.ranks {
+            if rank.signals.len() == SIGNALS_MAX {
+                continue;
+            }
+            rank.signals.push_back(signal.clamp(1, SIGNAL_MAX));
+            if rank.phase == Phase::Running {
+                rank.retry.tries = 0;
+                arm(&mut self.timers, &mut rank.retry, now, *node, job);
+            }
+        }
+    }
+
+    /// A node says which SIGNALs it has taken; the next one is due.
+    fn signals_taken(&mut self, now: Instant, node: NodeId, job: JobId, number: u32) {
+        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
+            return;
+        };
+        if rank.signals_taken.checked_add(1) != Some(number) || rank.signals.pop_front().is_none() {
+            return;
+        }
+        rank.signals_taken = number;
+        if !rank.signals.is_empty() {
+            rank.retry.tries = 0;
+            self.arm(now, node, job);
         }
     }
 
@@ -259,15 +299,17 @@ impl Jobs {
                 job,
                 signal: SIGKILL,
                 orphan: true,
+                grace: Micros(0),
             });
         };
         if rank.exit_seen {
             return None;
         }
-        let cancel = state.cancel.map(|signal| Command::Cancel {
+        let cancel = state.cancel.map(|(signal, grace)| Command::Cancel {
             job,
             signal,
             orphan: false,
+            grace,
         });
         match rank.phase {
             Phase::Awaited => None,
@@ -279,9 +321,14 @@ impl Jobs {
                 read_only: state.spec.retention.read_only,
             })),
             Phase::Launching => Some(cancel.unwrap_or_else(|| state.launch_command(rank))),
-            _ if state.cancel.is_some() => cancel.filter(|_| state.cancel != Some(rank.cancelled)),
-            Phase::Ready => state.start.then_some(Command::Start { job }),
-            Phase::Running => None,
+            _ if state.is_to_be_cancelled(rank) => cancel,
+            Phase::Ready if state.cancel.is_none() => state.start.then_some(Command::Start { job }),
+            Phase::Ready => None,
+            Phase::Running => rank.signals.front().map(|signal| Command::Signal {
+                job,
+                signal: *signal,
+                number: rank.signals_taken.saturating_add(1),
+            }),
         }
     }
 
@@ -335,6 +382,8 @@ impl RankState {
             },
             launch_on: None,
             cancelled: 0,
+            signals: VecDeque::new(),
+            signals_taken: 0,
             channel: Channel::new(),
             exit_seen: false,
             retry: Retry::default(),
@@ -347,6 +396,12 @@ impl RankState {
 }
 
 impl Job {
+    /// The job is cancelled, and the node of this rank has not said that it knows.
+    fn is_to_be_cancelled(&self, rank: &RankState) -> bool {
+        self.cancel
+            .is_some_and(|(signal, _)| signal != rank.cancelled)
+    }
+
     /// Changes a rank that is not gone, and keeps the count of those that are loading.
     fn update<R>(&mut self, node: NodeId, change: impl FnOnce(&mut RankState) -> R) -> R {
         let rank = self
@@ -373,6 +428,7 @@ impl Job {
             memory_limit: self.spec.memory_limit,
             retention: self.spec.retention,
             start: self.spec.start,
+            cores: self.spec.cores,
         };
         let block = (block.len() <= INLINE_BLOCK_MAX).then_some(&block[..]);
         Command::Launch { spec, block }

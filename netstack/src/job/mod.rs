@@ -8,6 +8,10 @@
 //!   cancelled before its start (status `Signal`).
 //! - A `Cancel` before `launch_result` is answered by `launch_result(Err(Cancelled))`.
 //! - A `Cancel` with `orphan` ends the job at once; nothing is submitted for it any more.
+//! - A `Cancel` with a grace of a program that runs delivers its signal to the program, which may
+//!   end by itself until the grace is over; then it is ended by SIGKILL. Without one, and before
+//!   the start, it ends at once with that signal as its status.
+//! - A `Signal` is delivered to the program, which may end by it.
 //!
 //! - A launch with [`StartMode::AtOnce`] gets no `Start`: the program starts when it is loaded, and
 //!   `launch_result(Ok)` says that it does.
@@ -56,6 +60,8 @@ pub struct LaunchSpec {
     pub retention: Retention,
     /// What the program waits for once it is loaded.
     pub start: StartMode,
+    /// Most cores of a node that the job may use, 0 for all.
+    pub cores: u16,
 }
 
 /// What a program that is loaded waits for.
@@ -89,6 +95,8 @@ pub struct JobSpec {
     pub retention: Retention,
     /// What the program waits for once it is loaded.
     pub start: StartMode,
+    /// Most cores of a node that the job may use, 0 for all.
+    pub cores: u16,
 }
 
 /// One rank of a job.

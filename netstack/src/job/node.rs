@@ -23,7 +23,7 @@ use crate::io::client::Client;
 use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode};
 use crate::join::window;
 use crate::node::{Event, Outbox};
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 use crate::wire::job::{ClaimAck, Command, CommandAck, JobAck, JobStatus};
 
 /// Ended jobs remembered. Every job took at least one command, so a repetition of a LAUNCH that
@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     pub(crate) io: Client,
     status: JobStatus,
     cancel_signal: u8,
+    /// Number of the last SIGNAL that was taken.
+    signals: u32,
     start: StartMode,
     /// Its session is over, and no other has claimed it.
     adrift: bool,
@@ -143,7 +145,8 @@ impl Jobs {
                 }
             }
             Command::Cancel { orphan: true, .. } => dropped = self.drop_orphan(job, out),
-            Command::Cancel { signal, .. } => self.cancel(job, *signal, out),
+            Command::Cancel { signal, grace, .. } => self.cancel(job, *signal, *grace, out),
+            Command::Signal { signal, number, .. } => self.signal(job, *signal, *number, out),
             Command::Claim { .. } if self.claim(now, job) => return None,
             _ => {}
         }
@@ -221,6 +224,7 @@ impl Jobs {
             io: Client::new(),
             status: JobStatus::Loading,
             cancel_signal: 0,
+            signals: 0,
             start: spec.start,
             adrift: false,
             heard: now,
@@ -262,11 +266,12 @@ impl Jobs {
             job,
             signal: SIGKILL,
             orphan: true,
+            grace: Micros(0),
         });
         Some(job)
     }
 
-    fn cancel(&mut self, job: JobId, signal: u8, out: &mut Outbox) {
+    fn cancel(&mut self, job: JobId, signal: u8, grace: Micros, out: &mut Outbox) {
         let Some(entry) = self.entry(job) else {
             self.never_launch(job);
             return;
@@ -278,7 +283,22 @@ impl Jobs {
                 job,
                 signal,
                 orphan: false,
+                grace,
             });
+        }
+    }
+
+    /// Each SIGNAL is handed on once; one that comes again is only answered. The next one is sent
+    /// when this one is answered, so none is left out.
+    fn signal(&mut self, job: JobId, signal: u8, number: u32, out: &mut Outbox) {
+        let Some(entry) = self.entry(job) else {
+            return;
+        };
+        if number > entry.signals && entry.status == JobStatus::Started {
+            entry.signals = number;
+            if entry.io.exit().is_none() {
+                out.push(Event::Signal { job, signal });
+            }
         }
     }
 
@@ -408,6 +428,7 @@ impl Jobs {
                 first_call,
                 done,
                 input_bytes,
+                signals: entry.signals,
             }));
         }
         let job = self.acks.pop_front()?;
@@ -419,6 +440,7 @@ impl Jobs {
             cancel_signal: present.map_or(0, |entry| entry.cancel_signal),
             code: refusal.map_or(RefusalCode::Other, |refusal| refusal.code),
             pages: self.pages_retained(job).unwrap_or(0),
+            signals: present.map_or(0, |entry| entry.signals),
             text: refusal.map_or("", |refusal| refusal.text.as_str()),
         }))
     }

@@ -89,6 +89,18 @@ impl Registry {
                     join::emit_echo(*number, w);
                 })
             }
+            Outgoing::LogAck {
+                node,
+                session,
+                number,
+            } => {
+                self.slots
+                    .get(node)
+                    .filter(|slot| slot.session == *session)?;
+                self.seal(*node, Kind::NodeLogAck, out, |w| {
+                    join::emit_echo(*number, w);
+                })
+            }
             Outgoing::Command { .. } | Outgoing::Drop { .. } | Outgoing::IoReply { .. } => None,
         }
     }

@@ -124,6 +124,7 @@ impl Link {
                 version: config.version,
                 build_id: config.build_id,
                 memory_bytes: config.memory_bytes,
+                cores: config.cores.max(1),
                 timings: config.timings,
                 known_control: ControlEpoch(0),
                 job: None,

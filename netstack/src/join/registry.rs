@@ -31,6 +31,7 @@ use crate::time::Instant;
 use crate::wire::Error;
 use crate::wire::datagram::{Header, Kind, Packet};
 use crate::wire::join;
+use crate::wire::log::NodeLog;
 use crate::wire::retention::Holdings;
 
 /// A datagram of a node that is up.
@@ -133,6 +134,7 @@ impl Registry {
             | Kind::AskLeave
             | Kind::Command
             | Kind::HoldingsAck
+            | Kind::NodeLogAck
             | Kind::PageData
             | Kind::IoReply => {
                 out.counters.bad_kind += 1;
@@ -291,6 +293,34 @@ impl Registry {
             reset,
             held,
             dropped,
+        });
+    }
+
+    /// Lines of a node's log, each report once.
+    pub(crate) fn log_lines(&mut self, node: NodeId, report: &NodeLog<'_>, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(&node) else {
+            return;
+        };
+        if report.number > slot.log.saturating_add(1) {
+            // Made before the one that should come next was acknowledged.
+            out.counters.stale += 1;
+            return;
+        }
+        out.send(Outgoing::LogAck {
+            node,
+            session: slot.session,
+            number: report.number,
+        });
+        if report.number <= slot.log {
+            out.counters.stale += 1;
+            return;
+        }
+        slot.log = report.number;
+        out.event(Event::LogLines {
+            node,
+            boot_epoch: slot.epoch,
+            missed: report.missed,
+            text: report.text.into(),
         });
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Slot {
     pub(super) vitals_seq: u64,
     /// Number of the last HOLDINGS that was taken.
     pub(super) report: u64,
+    /// Number of the last NODE_LOG that was taken.
+    pub(super) log: u64,
     pub(super) was_up: bool,
     pub(super) panicked: bool,
     /// It has been silent for long and was probed.
@@ -77,6 +79,7 @@ impl Slot {
             vitals: Vitals::default(),
             vitals_seq: 0,
             report: 0,
+            log: 0,
             was_up: false,
             panicked: false,
             suspect: false,
@@ -123,6 +126,7 @@ impl Slot {
             version: self.hello.version,
             build_id: self.hello.build_id,
             memory_bytes: self.hello.memory_bytes,
+            cores: self.hello.cores,
             timings: self.hello.timings,
             vitals: self.vitals,
             job: None,

@@ -144,6 +144,10 @@ pub enum Kind {
     OverlayCensus = 109,
     /// Overlay: answer to it.
     OverlayCensusAck = 110,
+    /// Node to control: lines of my log.
+    NodeLog = 120,
+    /// Control to node: noted.
+    NodeLogAck = 121,
 }
 
 impl Kind {
@@ -200,6 +204,8 @@ impl Kind {
             108 => Kind::OverlayTaken,
             109 => Kind::OverlayCensus,
             110 => Kind::OverlayCensusAck,
+            120 => Kind::NodeLog,
+            121 => Kind::NodeLogAck,
             other => return Err(Error::BadKind(other)),
         })
     }

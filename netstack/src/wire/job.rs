@@ -7,6 +7,7 @@ use super::join::{flag, text, zero};
 use crate::ids::{CallId, JobId, ProgramId, Rank};
 use crate::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
 use crate::retention::{Keep, Retention, Reuse, Verify};
+use crate::time::Micros;
 
 /// COMMAND, control to node. Repeated until a COMMAND_ACK says that it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +29,13 @@ pub enum Command<'a> {
     Cancel {
         /// The job.
         job: JobId,
-        /// Signal to report, not 0.
+        /// Signal to report, not 0; with a grace the one that the program gets first.
         signal: u8,
         /// The control node does not know the job: drop it without a word.
         orphan: bool,
+        /// How long the program may go on after that signal, at most [`GRACE_MAX`]; zero: it is
+        /// ended at once.
+        grace: Micros,
     },
     /// Before a launch: keep this program's pages and drop all others'.
     Retain {
@@ -54,6 +58,15 @@ pub enum Command<'a> {
         /// The job.
         job: JobId,
     },
+    /// Deliver a signal to a program that has started.
+    Signal {
+        /// Its job.
+        job: JobId,
+        /// The signal, 1 to [`SIGNAL_MAX`].
+        signal: u8,
+        /// Number of the command, from 1, one more for each that this node gets for this job.
+        number: u32,
+    },
 }
 
 const LAUNCH: u8 = 1;
@@ -62,9 +75,15 @@ const CANCEL: u8 = 3;
 const RETAIN: u8 = 4;
 const DROP: u8 = 5;
 const CLAIM: u8 = 6;
+const SIGNAL: u8 = 7;
+
+/// Highest number of a signal (Linux x86-64).
+pub const SIGNAL_MAX: u8 = 64;
+/// Longest grace of a CANCEL: a day.
+pub const GRACE_MAX: Micros = Micros::from_secs(86_400);
 
 /// Bytes of a LAUNCH before its launch block.
-pub const LAUNCH_LEN: usize = 96;
+pub const LAUNCH_LEN: usize = 98;
 /// Largest launch block that travels in the LAUNCH itself, in bytes.
 pub const INLINE_BLOCK_MAX: usize = MAX_PAYLOAD - LAUNCH_LEN;
 
@@ -86,7 +105,8 @@ impl<'a> Command<'a> {
             Command::Start { job }
             | Command::Cancel { job, .. }
             | Command::Retain { job, .. }
-            | Command::Claim { job } => Some(*job),
+            | Command::Claim { job }
+            | Command::Signal { job, .. } => Some(*job),
             Command::Drop { .. } => None,
         }
     }
@@ -102,12 +122,14 @@ impl<'a> Command<'a> {
                 job,
                 signal,
                 orphan,
+                grace,
             } => {
                 writer
                     .u8(CANCEL)
                     .u8(*signal)
                     .u16((*orphan).into())
-                    .u64(job.0);
+                    .u64(job.0)
+                    .u64(grace.0);
             }
             Command::Retain {
                 job,
@@ -124,6 +146,14 @@ impl<'a> Command<'a> {
             Command::Claim { job } => {
                 writer.u8(CLAIM).u8(0).u16(0).u64(job.0);
             }
+            Command::Signal {
+                job,
+                signal,
+                number,
+            } => {
+                writer.u8(SIGNAL).u8(*signal).u16(0).u64(job.0);
+                writer.u32(*number);
+            }
         }
     }
 
@@ -135,8 +165,8 @@ impl<'a> Command<'a> {
         let set = flag(reader.u16()?.try_into().map_err(|_| Error::BadValue)?)?;
         let number = reader.u64()?;
         let job = JobId::from_wire(number).ok_or(Error::BadValue)?;
-        if (signal != 0) != (operation == CANCEL)
-            || (set && matches!(operation, LAUNCH | START | CLAIM))
+        if (signal != 0) != matches!(operation, CANCEL | SIGNAL)
+            || (set && matches!(operation, LAUNCH | START | CLAIM | SIGNAL))
         {
             return Err(Error::BadValue);
         }
@@ -150,6 +180,7 @@ impl<'a> Command<'a> {
                 job,
                 signal,
                 orphan: set,
+                grace: Micros(reader.u64()?),
             },
             RETAIN => Command::Retain {
                 job,
@@ -165,10 +196,22 @@ impl<'a> Command<'a> {
                 },
             },
             CLAIM => Command::Claim { job },
+            SIGNAL => Command::Signal {
+                job,
+                signal,
+                number: reader.u32()?,
+            },
             _ => return Err(Error::BadValue),
         };
         reader.finish()?;
-        Ok(command)
+        let possible = match command {
+            Command::Cancel { orphan, grace, .. } => {
+                grace <= GRACE_MAX && (grace == Micros(0) || !orphan)
+            }
+            Command::Signal { signal, number, .. } => signal <= SIGNAL_MAX && number > 0,
+            _ => true,
+        };
+        possible.then_some(command).ok_or(Error::BadValue)
     }
 }
 
@@ -192,7 +235,7 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
     ];
     let flags = flags.iter().filter(|(set, _)| *set);
     writer.u8(flags.fold(0, |all, (_, flag)| all | flag));
-    writer.u32(retention.limit_pages);
+    writer.u32(retention.limit_pages).u16(spec.cores);
     if let Some(block) = block {
         assert!(
             block.len() == spec.launch_block_bytes as usize && block.len() <= INLINE_BLOCK_MAX,
@@ -218,6 +261,7 @@ fn parse_launch<'a>(
         memory_limit: reader.u64()?,
         retention: Retention::NOTHING,
         start: StartMode::OnCommand,
+        cores: 0,
     };
     let reuse = Reuse::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
     let keep = Keep::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
@@ -233,6 +277,7 @@ fn parse_launch<'a>(
         verify,
         limit_pages: reader.u32()?,
     };
+    spec.cores = reader.u16()?;
     if is_set(AT_ONCE) {
         spec.start = StartMode::AtOnce;
     }
@@ -301,6 +346,8 @@ pub struct JobAck<'a> {
     pub code: RefusalCode,
     /// Pages that were retained for it, 0 unless the status says so.
     pub pages: u32,
+    /// Number of the last SIGNAL that arrived, 0 if none; 0 where the status is *retained*.
+    pub signals: u32,
     /// Why it was refused in words, at most [`REFUSAL_TEXT_MAX`] bytes.
     pub text: &'a str,
 }
@@ -331,6 +378,8 @@ pub struct ClaimAck {
     pub done: u8,
     /// Bytes that it has read from its standard input.
     pub input_bytes: u64,
+    /// Number of the last SIGNAL that arrived, in any run, 0 if none.
+    pub signals: u32,
 }
 
 impl<'a> CommandAck<'a> {
@@ -348,7 +397,10 @@ impl<'a> CommandAck<'a> {
                     .u8(ack.cancel_signal);
                 writer
                     .u16(ack.code as u16)
-                    .u32(ack.pages)
+                    .u32(match ack.status {
+                        JobStatus::Retained => ack.pages,
+                        _ => ack.signals,
+                    })
                     .bytes(ack.text.as_bytes());
             }
             CommandAck::Dropped(ack) => {
@@ -357,7 +409,7 @@ impl<'a> CommandAck<'a> {
             }
             CommandAck::Claimed(ack) => {
                 writer.u64(ack.job.0).u8(CLAIMED).u8(ack.cancel_signal);
-                writer.u8(ack.status as u8).u8(ack.done).u32(0);
+                writer.u8(ack.status as u8).u8(ack.done).u32(ack.signals);
                 writer.u64(ack.first_call.0).u64(ack.input_bytes);
             }
         }
@@ -382,10 +434,15 @@ impl<'a> CommandAck<'a> {
         };
         let cancel_signal = reader.u8()?;
         let code = RefusalCode::from_wire(reader.u16()?);
-        let pages = reader.u32()?;
-        if status != JobStatus::Retained {
-            zero(pages.into())?;
-        }
+        let count = reader.u32()?;
+        let (pages, signals) = match status {
+            JobStatus::Retained => (count, 0),
+            JobStatus::Loading | JobStatus::Ready | JobStatus::Started => (0, count),
+            _ => {
+                zero(count.into())?;
+                (0, 0)
+            }
+        };
         let text = text(reader.rest(), REFUSAL_TEXT_MAX)?;
         Ok(CommandAck::Job(JobAck {
             job,
@@ -393,6 +450,7 @@ impl<'a> CommandAck<'a> {
             cancel_signal,
             code,
             pages,
+            signals,
             text,
         }))
     }
@@ -415,7 +473,7 @@ fn parse_claimed<'a>(job: JobId, mut reader: Reader<'_>) -> Result<CommandAck<'a
         _ => return Err(Error::BadValue),
     };
     let done = reader.u8()?;
-    zero(reader.u32()?.into())?;
+    let signals = reader.u32()?;
     let ack = ClaimAck {
         job,
         status,
@@ -423,6 +481,7 @@ fn parse_claimed<'a>(job: JobId, mut reader: Reader<'_>) -> Result<CommandAck<'a
         first_call: CallId(reader.u64()?),
         done,
         input_bytes: reader.u64()?,
+        signals,
     };
     reader.finish()?;
     // Calls count from 1, the first that is not done is not done, and no node lives to make so

@@ -28,6 +28,8 @@ pub struct Hello {
     pub build_id: [u8; 20],
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// Cores for programs, not 0.
+    pub cores: u16,
     /// Milestones of the boot.
     pub timings: BootTimings,
     /// The run of the control node whose session the node has, 0 if none.
@@ -54,7 +56,8 @@ impl Hello {
         writer.u64(self.timings.idle_us).u64(self.timings.stub_us);
         writer
             .u64(self.known_control.0)
-            .u64(JobId::to_wire(self.job));
+            .u64(JobId::to_wire(self.job))
+            .u16(self.cores);
     }
 
     /// Reads the payload.
@@ -63,13 +66,14 @@ impl Hello {
         let mac = reader.array()?;
         let lab_key = flag(reader.u8()?)?;
         zero(reader.u8()?.into())?;
-        let hello = Hello {
+        let mut hello = Hello {
             mac,
             lab_key,
             key_id: reader.u32()?,
             version: reader.array()?,
             build_id: reader.array()?,
             memory_bytes: reader.u64()?,
+            cores: 0,
             timings: BootTimings {
                 entry_to_dhcp_us: reader.u64()?,
                 entry_to_hello_us: reader.u64()?,
@@ -79,7 +83,11 @@ impl Hello {
             known_control: ControlEpoch(reader.u64()?),
             job: JobId::from_wire(reader.u64()?),
         };
+        hello.cores = reader.u16()?;
         reader.finish()?;
+        if hello.cores == 0 {
+            return Err(Error::BadValue);
+        }
         Ok(hello)
     }
 }

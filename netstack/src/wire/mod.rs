@@ -3,7 +3,7 @@
 //! - [`field`]: bounds-checked reading and writing of fixed-width fields.
 //! - [`key`]: SipHash-2-4-128 keys and how each is derived from the one above it.
 //! - [`datagram`]: the envelope of every message, its checked view and its seal.
-//! - [`join`], [`job`], [`retention`], [`page`], [`io`]: the payloads.
+//! - [`join`], [`job`], [`retention`], [`page`], [`io`], [`log`]: the payloads.
 //!
 //! Invariant: no input, however malformed, panics or is read beyond its end.
 
@@ -13,6 +13,7 @@ pub mod io;
 pub mod job;
 pub mod join;
 pub mod key;
+pub mod log;
 pub mod page;
 pub mod retention;
 

@@ -41,6 +41,8 @@ enum Step {
         at_once: bool,
     },
     Cancel,
+    /// The job launched last is to get this signal.
+    Signal(u8),
     RestartControl,
     Reboot,
 }
@@ -65,6 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (0..PROGRAMS, any::<bool>(), any::<bool>())
             .prop_map(|(program, retain, at_once)| Step::Launch { program, retain, at_once }),
         2 => Just(Step::Cancel),
+        8 => (1..=64u8).prop_map(Step::Signal),
         1 => Just(Step::RestartControl),
         1 => Just(Step::Reboot),
     ]
@@ -95,6 +98,8 @@ struct Machine {
     debts: Vec<Debt>,
     launched: BTreeSet<JobId>,
     retained: BTreeSet<JobId>,
+    /// Signals that the program has got.
+    signals: Vec<u8>,
     /// Of this session.
     last_drop: u64,
 }
@@ -122,6 +127,8 @@ struct Lab {
     /// How far in the machine's past the view is.
     position: usize,
     jobs: BTreeMap<JobId, Record>,
+    /// What each job was to get, also before a restart of the control node.
+    signals: BTreeMap<JobId, Vec<u8>>,
     next_job: u64,
     drops: BTreeSet<u64>,
     wires: [Vec<Vec<u8>>; 2],
@@ -141,6 +148,7 @@ impl Lab {
             believed: (BootEpoch(0), Held::new()),
             position: 0,
             jobs: BTreeMap::new(),
+            signals: BTreeMap::new(),
             next_job: 1,
             drops: BTreeSet::new(),
             wires: [Vec::new(), Vec::new()],
@@ -215,7 +223,13 @@ impl Lab {
             } => self.launch(program(number), retain, at_once),
             Step::Cancel => {
                 if let Some((job, _)) = self.jobs.last_key_value() {
-                    self.control.cancel(self.now, *job, 15);
+                    self.control.cancel(self.now, *job, 15, Micros::ZERO);
+                }
+            }
+            Step::Signal(signal) => {
+                if let Some((job, _)) = self.jobs.last_key_value() {
+                    self.control.signal(self.now, *job, signal);
+                    self.signals.entry(*job).or_default().push(signal);
                 }
             }
             Step::RestartControl => {
@@ -339,6 +353,7 @@ impl Lab {
                 assert!(self.machine.job.is_none(), "one job at a time");
                 assert!(self.machine.launched.insert(spec.job), "launched twice");
                 self.machine.job = Some(spec);
+                self.machine.signals.clear();
                 (self.machine.running, self.machine.exiting) = (false, false);
                 self.machine.debts.push(Debt::Launch(spec.job));
             }
@@ -372,7 +387,16 @@ impl Lab {
                 job,
                 signal,
                 orphan,
+                ..
             } => self.cancel(job, signal, orphan),
+            node::Event::Signal { job, signal } => {
+                let present = self.machine.job.map(|spec| spec.job);
+                assert_eq!(present, Some(job), "a signal for a job that is not here");
+                assert!(self.machine.running && !self.machine.exiting);
+                self.machine.signals.push(signal);
+                let (got, sent) = (&self.machine.signals, &self.signals[&job]);
+                assert_eq!(got[..], sent[..got.len()], "each once and in order");
+            }
             node::Event::IoDone { job, .. } => {
                 let present = self.machine.job.filter(|spec| spec.job != job);
                 self.machine.job = present;

@@ -17,7 +17,7 @@ use netstack::wire::retention::Holdings;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 20] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -36,6 +36,8 @@ const KINDS: [Kind; 18] = [
     Kind::PageData,
     Kind::IoCall,
     Kind::IoReply,
+    Kind::NodeLog,
+    Kind::NodeLogAck,
 ];
 
 /// A joined pair and its session keys, to node and to control.
@@ -81,6 +83,7 @@ fn assert_works(pair: &mut Pair) {
         memory_limit: 0,
         retention: Retention::default(),
         start: StartMode::OnCommand,
+        cores: 0,
     };
     pair.control
         .launch(pair.now, spec)
@@ -271,6 +274,7 @@ fn launch_of_nothing() -> LaunchSpec {
         memory_limit: 0,
         retention: Retention::default(),
         start: StartMode::OnCommand,
+        cores: 0,
     }
 }
 
@@ -364,6 +368,7 @@ fn a_retain_message_that_was_overtaken_or_comes_late_changes_nothing() {
         job: JobId(9),
         signal,
         orphan: true,
+        grace: Micros(0),
     };
     assert_eq!(send(&mut pair, 1007, cancel).len(), 1);
     assert_eq!(send(&mut pair, 1008, retain(9)), [], "over");

@@ -26,6 +26,7 @@ pub fn job_spec(job: u64) -> JobSpec {
         memory_limit: 0,
         retention: Retention::default(),
         start: StartMode::OnCommand,
+        cores: 0,
     }
 }
 
@@ -306,18 +307,104 @@ fn the_queue_of_calls_is_bounded_and_takes_the_exit() {
         .expect("an exit is always taken");
 }
 
+/// The signals among what a node was told.
+fn signals(pair: &mut Pair) -> Vec<u8> {
+    let signal = |event| match event {
+        node::Event::Signal { job, signal } if job == JobId(1) => signal,
+        event => panic!("{event:?}"),
+    };
+    pair.take_node_events().into_iter().map(signal).collect()
+}
+
+#[test]
+fn signals_reach_a_running_job_once_each_and_in_order() {
+    let mut pair = running();
+    for signal in [10, 12, 10] {
+        pair.control.signal(pair.now, JobId(1), signal);
+    }
+    pair.settle();
+    assert_eq!(signals(&mut pair), [10, 12, 10]);
+    // One that the network loses at first.
+    pair.cut = true;
+    pair.control.signal(pair.now, JobId(1), 64);
+    pair.settle();
+    assert_eq!(signals(&mut pair), []);
+    pair.cut = false;
+    pair.advance(Micros::from_secs(3));
+    assert_eq!(signals(&mut pair), [64]);
+    // After its end there is nobody to get one, and a job that is not known gets none.
+    let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Exited(0))));
+    pair.node
+        .io_submit(pair.now, JobId(1), exit)
+        .expect("an exit is always taken");
+    pair.settle();
+    pair.control.signal(pair.now, JobId(1), 10);
+    pair.control.signal(pair.now, JobId(2), 10);
+    pair.advance(Micros::from_secs(3));
+    assert_eq!(signals(&mut pair), []);
+}
+
+#[test]
+fn a_signal_waits_for_the_start_and_no_more_than_there_is_room_for() {
+    let mut pair = Pair::joined();
+    pair.control
+        .launch(pair.now, job_spec(1))
+        .expect("the node is up and free");
+    for number in 0..100 {
+        pair.control.signal(pair.now, JobId(1), 1 + number % 64);
+    }
+    pair.settle();
+    pair.node.launch_result(pair.now, JobId(1), Ok(()));
+    pair.settle();
+    pair.take_node_events();
+    pair.control.start(pair.now, JobId(1));
+    pair.advance(Micros::from_secs(2));
+    let events = pair.take_node_events();
+    assert_eq!(events[0], node::Event::Start { job: JobId(1) });
+    assert_eq!(events.len(), 1 + 64, "{events:?}");
+}
+
+#[test]
+fn a_cancel_brings_its_grace_and_the_job_its_cores() {
+    let mut pair = Pair::joined();
+    let spec = JobSpec {
+        cores: 3,
+        ..job_spec(1)
+    };
+    pair.control.launch(pair.now, spec).expect("it is up");
+    pair.settle();
+    let events = pair.take_node_events();
+    assert!(matches!(events[..], [node::Event::Launch { spec, .. }] if spec.cores == 3));
+    let mut pair = running();
+    let grace = Micros::from_secs(7);
+    pair.control.cancel(pair.now, JobId(1), 15, grace);
+    pair.settle();
+    let cancel = node::Event::Cancel {
+        job: JobId(1),
+        signal: 15,
+        orphan: false,
+        grace,
+    };
+    assert_eq!(pair.take_node_events(), [cancel]);
+    // It may get signals until it has ended.
+    pair.control.signal(pair.now, JobId(1), 10);
+    pair.settle();
+    assert_eq!(signals(&mut pair), [10]);
+}
+
 #[test]
 fn cancel_reaches_a_running_job_and_one_that_still_loads() {
     let mut pair = running();
-    pair.control.cancel(pair.now, JobId(1), 2);
+    pair.control.cancel(pair.now, JobId(1), 2, Micros(0));
     pair.settle();
     let cancel = node::Event::Cancel {
         job: JobId(1),
         signal: 2,
         orphan: false,
+        grace: Micros(0),
     };
     assert_eq!(pair.take_node_events(), [cancel]);
-    pair.control.cancel(pair.now, JobId(1), 9);
+    pair.control.cancel(pair.now, JobId(1), 9, Micros(0));
     pair.settle();
     assert_eq!(
         pair.take_node_events().len(),
@@ -330,7 +417,7 @@ fn cancel_reaches_a_running_job_and_one_that_still_loads() {
         .launch(pair.now, job_spec(5))
         .expect("the node is up and free");
     pair.settle();
-    pair.control.cancel(pair.now, JobId(5), 15);
+    pair.control.cancel(pair.now, JobId(5), 15, Micros(0));
     pair.settle();
     assert_eq!(pair.take_node_events().len(), 2, "a launch and a cancel");
     let text = String::from("cancelled while loading");
@@ -363,7 +450,7 @@ fn an_answer_that_was_overtaken_by_the_exit_gives_no_event() {
     pair.control.start(pair.now, JobId(1));
     pair.deliver_to_node();
     let started = pair.take_datagrams_of_node();
-    pair.control.cancel(pair.now, JobId(1), 2);
+    pair.control.cancel(pair.now, JobId(1), 2, Micros(0));
     pair.deliver_to_node();
     let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Signal(2))));
     pair.node
@@ -406,6 +493,7 @@ fn a_silent_node_is_lost_and_its_orphan_is_dropped_when_it_comes_back() {
         job: JobId(1),
         signal: 9,
         orphan: true,
+        grace: Micros(0),
     };
     assert_eq!(pair.take_node_events(), [node::Event::ControlBack, orphan]);
     let events = pair.take_control_events();

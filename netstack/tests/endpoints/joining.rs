@@ -40,6 +40,7 @@ fn a_node_joins_and_its_key_is_used() {
         panic!("{events:?}");
     };
     assert_eq!((status.node, status.memory_bytes), (NodeId(3), 48 << 20));
+    assert_eq!(status.cores, 4);
     let again = pair
         .control
         .issue_key(pair.now, pair.mac(), pair.epoch(), NodeId(3));

@@ -4,6 +4,7 @@ mod agreement;
 mod hostile;
 mod jobs;
 mod joining;
+mod log;
 mod outlive;
 mod retention;
 mod wire_pair;

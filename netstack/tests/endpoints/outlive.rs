@@ -153,6 +153,7 @@ fn a_job_that_nobody_knows_is_dropped_and_one_that_nobody_asks_for_ends_in_time(
         job: JOB,
         signal: 9,
         orphan: true,
+        grace: Micros(0),
     };
     assert_eq!(pair.take_node_events(), std::slice::from_ref(&dropped));
     assert!(pair.last_node_event.saturating_since(begin) >= keep);
@@ -215,12 +216,13 @@ fn a_start_and_a_cancel_that_did_not_arrive_are_repeated() {
         assert!(events.iter().any(ready), "{events:?}");
         let start = node::Event::Start { job: JOB };
         assert_eq!(pair.take_node_events().contains(&start), begun);
-        pair.control.cancel(pair.now, JOB, 15);
+        pair.control.cancel(pair.now, JOB, 15, Micros(0));
         pair.settle();
         let cancel = node::Event::Cancel {
             job: JOB,
             signal: 15,
             orphan: false,
+            grace: Micros(0),
         };
         assert_eq!(pair.take_node_events(), [cancel]);
     }
@@ -247,6 +249,7 @@ fn a_node_that_does_not_come_back_is_given_up_and_drops_the_job_when_it_does() {
         job: JOB,
         signal: 9,
         orphan: true,
+        grace: Micros(0),
     };
     assert_eq!(pair.take_node_events().last(), Some(&dropped));
 }

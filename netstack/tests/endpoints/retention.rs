@@ -164,7 +164,7 @@ fn a_job_that_starts_at_once_is_cancelled_before_and_after_its_start() {
         .launch(pair.now, at_once(1))
         .expect("the node is up");
     pair.settle();
-    pair.control.cancel(pair.now, JobId(1), 2);
+    pair.control.cancel(pair.now, JobId(1), 2, Micros(0));
     pair.settle();
     let events = pair.take_node_events();
     assert!(
@@ -286,7 +286,7 @@ fn a_job_cancelled_after_its_retain_message_is_never_launched() {
         .launch(pair.now, retaining(1))
         .expect("the node is up");
     pair.settle();
-    pair.control.cancel(pair.now, JobId(1), 15);
+    pair.control.cancel(pair.now, JobId(1), 15, Micros(0));
     pair.settle();
     let events = pair.take_control_events();
     let [

@@ -47,6 +47,7 @@ pub fn node_config(epoch: BootEpoch) -> node::Config {
         version: *b"0.1.0\0\0\0\0\0\0\0\0\0\0\0",
         build_id: [9; 20],
         memory_bytes: 48 << 20,
+        cores: 4,
         seed: epoch.0,
         timings: BootTimings::default(),
     }

@@ -9,6 +9,7 @@ use netstack::job::{RefusalCode, launch_block};
 use netstack::join::{Refusal, Timing};
 use netstack::page::{FRAGMENT, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object, PageError};
 use netstack::retention::{CHANGES_MAX, HOLDINGS_MAX};
+use netstack::time::Micros;
 use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::datagram::{Kind, OVERHEAD};
 use netstack::wire::io::{Done, IoReply, emit_call};
@@ -16,6 +17,7 @@ use netstack::wire::job::{
     ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN,
 };
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
+use netstack::wire::log::NodeLog;
 use netstack::wire::page::{Content, PageData, PageRead};
 use netstack::wire::retention::Holdings;
 
@@ -42,6 +44,7 @@ fn payloads_are_as_long_as_documented() {
         cancel_signal: 0,
         code: RefusalCode::Other,
         pages: 0,
+        signals: 0,
         text: "",
     });
     let claimed = CommandAck::Claimed(ClaimAck {
@@ -51,6 +54,7 @@ fn payloads_are_as_long_as_documented() {
         first_call: CallId(1),
         done: 0,
         input_bytes: 0,
+        signals: 0,
     });
     let read = PageRead {
         request: RequestId(1),
@@ -96,6 +100,19 @@ fn payloads_are_as_long_as_documented() {
     let (job, call) = (JobId(1), CallId(1));
     let [pending, done] = [None, done].map(|done| IoReply { job, call, done });
     let start = payload(|w| Command::Start { job }.emit(w)).len();
+    let cancel = Command::Cancel {
+        job,
+        signal: 15,
+        orphan: false,
+        grace: Micros(0),
+    };
+    let cancel = payload(|w| cancel.emit(w)).len();
+    let signal = Command::Signal {
+        job,
+        signal: 15,
+        number: 1,
+    };
+    let signal = payload(|w| signal.emit(w)).len();
     let launch = Command::Launch {
         spec: small_launch(0),
         block: None,
@@ -152,7 +169,10 @@ fn payloads_are_as_long_as_documented() {
         ),
         (
             Kind::Command,
-            format!("LAUNCH {launch} + block, RETAIN and DROP {retain}, others {start}"),
+            format!(
+                "LAUNCH {launch} + block, RETAIN and DROP {retain}, CANCEL {cancel}, \
+                 SIGNAL {signal}, others {start}"
+            ),
         ),
         (
             Kind::Holdings,
@@ -160,6 +180,25 @@ fn payloads_are_as_long_as_documented() {
         ),
         (
             Kind::HoldingsAck,
+            format!("{}", payload(|w| join::emit_echo(1, w)).len()),
+        ),
+        (
+            Kind::NodeLog,
+            format!(
+                "{} + lines",
+                payload(|w| {
+                    let log = NodeLog {
+                        number: 1,
+                        missed: 0,
+                        text: "",
+                    };
+                    log.emit(w);
+                })
+                .len()
+            ),
+        ),
+        (
+            Kind::NodeLogAck,
             format!("{}", payload(|w| join::emit_echo(1, w)).len()),
         ),
         (
@@ -326,7 +365,7 @@ fn numbers_are_as_documented() {
     }
 }
 
-const KINDS: [Kind; 50] = [
+const KINDS: [Kind; 52] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -377,6 +416,8 @@ const KINDS: [Kind; 50] = [
     Kind::OverlayTaken,
     Kind::OverlayCensus,
     Kind::OverlayCensusAck,
+    Kind::NodeLog,
+    Kind::NodeLogAck,
 ];
 
 fn hello_of_zeros() -> Hello {
@@ -387,6 +428,7 @@ fn hello_of_zeros() -> Hello {
         version: [0; 16],
         build_id: [0; 20],
         memory_bytes: 0,
+        cores: 1,
         timings: BootTimings::default(),
         known_control: ControlEpoch(0),
         job: None,

@@ -18,7 +18,8 @@ use netstack::wire::datagram::{self, Header, Kind, MAX_PAYLOAD, Packet};
 use netstack::wire::field::Writer;
 use netstack::wire::io::{Done, IoCall, IoReply, emit_call};
 use netstack::wire::job::{
-    ClaimAck, Command, CommandAck, DropAck, INLINE_BLOCK_MAX, JobAck, JobStatus,
+    ClaimAck, Command, CommandAck, DropAck, GRACE_MAX, INLINE_BLOCK_MAX, JobAck, JobStatus,
+    SIGNAL_MAX,
 };
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::key::Key;
@@ -105,11 +106,11 @@ fn optional_job() -> impl Strategy<Value = Option<JobId>> {
 prop_compose! {
     fn hello()(
         mac: [u8; 6], lab_key: bool, key_id: u32, version: [u8; 16], build_id: [u8; 20],
-        numbers: [u64; 6], job in optional_job(),
+        numbers: [u64; 6], job in optional_job(), cores in 1..=u16::MAX,
     ) -> Hello {
         let [memory_bytes, entry_to_dhcp_us, entry_to_hello_us, idle_us, stub_us, known] = numbers;
         Hello {
-            mac, lab_key, key_id, version, build_id, memory_bytes,
+            mac, lab_key, key_id, version, build_id, memory_bytes, cores,
             timings: BootTimings { entry_to_dhcp_us, entry_to_hello_us, idle_us, stub_us },
             known_control: ControlEpoch(known),
             job,
@@ -170,12 +171,14 @@ prop_compose! {
     fn launch()(
         job in job(), size in 1..=u32::MAX, rank: u32, program: [u8; 32], n: [u64; 4],
         launch_block_bytes in 0..=launch_block::MAX as u32, retention in retention(), at_once: bool,
+        cores: u16,
     ) -> LaunchSpec {
         let [program_bytes, time_limit_us, monitor_period_us, memory_limit] = n;
         let start = if at_once { StartMode::AtOnce } else { StartMode::OnCommand };
         LaunchSpec {
             job, rank: Rank(rank % size), size, program: ProgramId(program), program_bytes,
             launch_block_bytes, time_limit_us, monitor_period_us, memory_limit, retention, start,
+            cores,
         }
     }
 }
@@ -200,10 +203,18 @@ fn order() -> impl Strategy<Value = Order> {
     let plain = prop_oneof![
         job().prop_map(|job| Command::Start { job }),
         job().prop_map(|job| Command::Claim { job }),
-        (job(), 1..=u8::MAX, any::<bool>()).prop_map(|(job, signal, orphan)| Command::Cancel {
+        (job(), 1..=u8::MAX, proptest::option::of(0..=GRACE_MAX.0)).prop_map(
+            |(job, signal, grace)| Command::Cancel {
+                job,
+                signal,
+                orphan: grace.is_none(),
+                grace: Micros(grace.unwrap_or(0)),
+            }
+        ),
+        (job(), 1..=SIGNAL_MAX, 1..=u32::MAX).prop_map(|(job, signal, number)| Command::Signal {
             job,
             signal,
-            orphan
+            number
         }),
         (job(), program(), any::<bool>()).prop_map(|(job, program, read_only)| Command::Retain {
             job,
@@ -350,11 +361,14 @@ proptest! {
     #[test]
     fn command_ack_reads_as_written(
         job in job(), status in 0..STATUSES.len(), cancel_signal: u8, code in 0..CODES.len(),
-        pages: u32, text in "[ -~]{0,512}", in_use: bool,
+        pages: u32, signals: u32, text in "[ -~]{0,512}", in_use: bool,
     ) {
         let (status, code) = (STATUSES[status], CODES[code]);
         let pages_of_job = if status == JobStatus::Retained { pages } else { 0 };
-        let ack = JobAck { job, status, cancel_signal, code, pages: pages_of_job, text: &text };
+        let present = [JobStatus::Loading, JobStatus::Ready, JobStatus::Started];
+        let signals = if present.contains(&status) { signals } else { 0 };
+        let pages_of = pages_of_job;
+        let ack = JobAck { job, status, cancel_signal, code, pages: pages_of, signals, text: &text };
         let ack = CommandAck::Job(ack);
         prop_assert!(text.len() <= REFUSAL_TEXT_MAX);
         let bytes = payload(|w| ack.emit(w));
@@ -364,11 +378,12 @@ proptest! {
         prop_assert_eq!(CommandAck::parse(&bytes), Ok(dropped));
         let claimed = CommandAck::Claimed(ClaimAck {
             job,
-            status: [JobStatus::Loading, JobStatus::Ready, JobStatus::Started][pages as usize % 3],
+            status: present[pages as usize % 3],
             cancel_signal,
             first_call: CallId(1 + u64::from(pages)),
             done: (pages as u8) & !1,
             input_bytes: job.0,
+            signals,
         });
         let bytes = payload(|w| claimed.emit(w));
         prop_assert_eq!(CommandAck::parse(&bytes), Ok(claimed));
@@ -529,6 +544,7 @@ fn small_launch(launch_block_bytes: u32) -> LaunchSpec {
         memory_limit: 0,
         retention: Retention::default(),
         start: StartMode::OnCommand,
+        cores: 0,
     }
 }
 
@@ -555,6 +571,17 @@ fn a_message_cut_anywhere_is_refused() {
             block: Some(b"block"),
         },
         Command::Start { job },
+        Command::Cancel {
+            job,
+            signal: 15,
+            orphan: false,
+            grace: GRACE_MAX,
+        },
+        Command::Signal {
+            job,
+            signal: SIGNAL_MAX,
+            number: 1,
+        },
         Command::Retain {
             job,
             program,
@@ -582,6 +609,28 @@ fn a_message_cut_anywhere_is_refused() {
 }
 
 #[test]
+fn a_launch_of_a_rank_that_there_is_not_is_refused() {
+    let most = launch_block::MAX as u32;
+    for (rank, size, launch_block_bytes, is_good) in [
+        (0, 1, 0, true),
+        (1, 2, most, true),
+        (1, 1, 0, false),
+        (2, 1, 0, false),
+        (0, 0, 0, false),
+        (0, 1, most + 1, false),
+    ] {
+        let spec = LaunchSpec {
+            rank: Rank(rank),
+            size,
+            ..small_launch(launch_block_bytes)
+        };
+        let bytes = payload(|w| Command::Launch { spec, block: None }.emit(w));
+        let what = format!("rank {rank} of {size}, {launch_block_bytes} bytes");
+        assert_eq!(Command::parse(&bytes).is_ok(), is_good, "{what}");
+    }
+}
+
+#[test]
 fn what_contradicts_itself_is_refused() {
     let launch = payload(|w| {
         let spec = small_launch(0);
@@ -594,6 +643,37 @@ fn what_contradicts_itself_is_refused() {
         bytes[offset] = value;
         assert!(Command::parse(&bytes).is_err(), "{value} at {offset}");
     }
+    let signal = payload(|w| {
+        Command::Signal {
+            job: JobId(1),
+            signal: SIGNAL_MAX,
+            number: 1,
+        }
+        .emit(w);
+    });
+    // No such signal, none, and the first number is 1.
+    for (offset, value) in [(1, SIGNAL_MAX + 1), (1, 0), (12, 0)] {
+        let mut bytes = signal.clone();
+        assert!(Command::parse(&bytes).is_ok());
+        bytes[offset] = value;
+        assert!(Command::parse(&bytes).is_err(), "{value} at {offset}");
+    }
+    let cancel = |orphan, grace: u64| {
+        payload(|w| {
+            let (job, signal, grace) = (JobId(1), 15, Micros(grace));
+            Command::Cancel {
+                job,
+                signal,
+                orphan,
+                grace,
+            }
+            .emit(w);
+        })
+    };
+    assert!(Command::parse(&cancel(false, GRACE_MAX.0)).is_ok());
+    assert!(Command::parse(&cancel(false, GRACE_MAX.0 + 1)).is_err());
+    assert!(Command::parse(&cancel(true, 0)).is_ok());
+    assert!(Command::parse(&cancel(true, 1)).is_err(), "an orphan waits");
     let drop_all = payload(|w| {
         let program = None;
         Command::Drop { id: 1, program }.emit(w);

@@ -29,6 +29,11 @@ pub const SCENARIOS: &[Scenario] = &[
         boot: Boot::Network,
         run: cancel,
     },
+    Scenario {
+        name: "signals-and-grace",
+        boot: Boot::Network,
+        run: signals,
+    },
 ];
 
 /// How a program misbehaves, the signal it must be ended by, and a word its report must have.
@@ -229,4 +234,90 @@ fn cancel(cluster: &Cluster) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A job that was submitted; its number.
+fn submitted(cluster: &Cluster, options: &[&str], how: &str) -> Result<String> {
+    let program = cluster.program("saves-state");
+    let mut args = vec!["submit", "--parsable"];
+    args.extend(options);
+    args.extend([&program, how]);
+    let done = cluster.hearth(&args)?.expect_code(0)?;
+    Ok(done.out().trim().to_string())
+}
+
+/// Waits until what a job has written has a line so often.
+fn await_lines(cluster: &Cluster, job: &str, line: &str, count: usize) -> Result<()> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let written = cluster.hearth(&["output", job])?.out();
+        if written.matches(line).count() == count {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            bail!("job {job} wrote {written:?}, not {count} times {line:?}");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Waits for the end of a job; its state, its exit status and why.
+fn ended(cluster: &Cluster, job: &str) -> Result<(String, i64, String)> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let info = cluster.json(&["job", job])?;
+        if let Some(status) = info["exit_status"].as_i64() {
+            let word = |name: &str| info[name].as_str().unwrap_or_default().to_string();
+            return Ok((word("state"), status, word("reason")));
+        }
+        if Instant::now() > until {
+            bail!("job {job} does not end: {info}");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Signals reach programs that compute and that wait; a job that is cancelled, or whose time is up,
+/// may save its state, and is killed if it takes too long.
+fn signals(cluster: &Cluster) -> Result<()> {
+    for how in ["compute", "wait"] {
+        let job = submitted(cluster, &["-n", "2"], how)?;
+        await_lines(cluster, &job, "ready", 2)?;
+        let signal = ["signal", &job, "USR1"];
+        cluster.hearth(&signal)?.expect_code(0)?;
+        await_lines(cluster, &job, "goes on", 2)?;
+        cluster.hearth(&["cancel", &job])?.expect_code(0)?;
+        let (state, status, reason) = ended(cluster, &job)?;
+        if (&*state, status) != ("cancelled", 7) || !reason.contains("cancelled") {
+            bail!("{how}: {state}, {status}, {reason}");
+        }
+        await_lines(cluster, &job, "saved", 2)?;
+    }
+    let job = submitted(cluster, &[], "deaf")?;
+    await_lines(cluster, &job, "ready", 1)?;
+    let began = Instant::now();
+    let cancel = ["cancel", "--grace", "3s", &job];
+    cluster.hearth(&cancel)?.expect_code(0)?;
+    let (state, status, _) = ended(cluster, &job)?;
+    if (&*state, status) != ("cancelled", 137) || began.elapsed() < Duration::from_secs(3) {
+        bail!("deaf: {state}, {status} after {:?}", began.elapsed());
+    }
+    // Without a handler it ends at once, and nobody wants to know where it was.
+    let spin = cluster.program("spin");
+    let args = ["submit", "--parsable", &spin, "60"];
+    let done = cluster.hearth(&args)?.expect_code(0)?;
+    let job = done.out().trim().to_string();
+    await_lines(cluster, &job, "computing", 1)?;
+    cluster.hearth(&["cancel", &job])?.expect_code(0)?;
+    let (state, status, reason) = ended(cluster, &job)?;
+    let faults = cluster.hearth(&["events", "--job", &job])?.out();
+    if (&*state, status) != ("cancelled", 143) || faults.contains("program-fault") {
+        bail!("spin: {state}, {status}, {reason}; {faults}");
+    }
+    let job = submitted(cluster, &["-t", "2s"], "compute")?;
+    let (state, status, _) = ended(cluster, &job)?;
+    if (&*state, status) != ("time-limit", 124) {
+        bail!("time limit: {state}, {status}");
+    }
+    await_lines(cluster, &job, "saved", 1)
 }

@@ -115,6 +115,8 @@ fn calls(cluster: &Cluster) -> Result<()> {
         "cpu-time",
         "signals",
         "musl-signals",
+        "threads",
+        "musl-threads",
     ] {
         cluster
             .hearth(&["run", "-n", "1", &cluster.program(name)])?
@@ -124,7 +126,7 @@ fn calls(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A program that ignores that its files and threads were refused exits with 0: the command says
+/// A program that ignores that its files and processes were refused exits with 0: the command says
 /// so.
 fn refused(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ignores-refusals");
@@ -133,7 +135,7 @@ fn refused(cluster: &Cluster) -> Result<()> {
         .expect_code(0)?
         .expect_err("refused")?
         .expect_err("files cannot be written yet")?
-        .expect_err("threads are not there yet")?;
+        .expect_err("a node runs one process")?;
     let lines = done.err().lines().filter(|l| l.contains("refused")).count();
     if lines != 1 {
         bail!("{lines} lines about refused calls:\n{}", done.err());

@@ -8,6 +8,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`topology`] | the tree: height, widths, uplinks, which switch is above a node, hops between nodes and units |
+//! | [`site`] | a site's own tree, from Slurm's topology.conf: unequal switches, host names |
 //! | [`exact`] | the set of free nodes with the fewest hops; what warm nodes count; the certificate |
 //! | [`machine`] | nodes and what jobs hold of them, in scheduling units; the unit size rule |
 //! | [`placing`] | the nodes for a job: published, exact, and the simple algorithms to compare with |
@@ -22,4 +23,5 @@ pub mod exact;
 pub mod machine;
 pub mod placing;
 pub mod queue;
+pub mod site;
 pub mod topology;

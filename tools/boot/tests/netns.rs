@@ -68,6 +68,91 @@ fn sixty_four_machines_boot_over_a_wire() {
     }
 }
 
+/// Address of the relay in [`a_relay_gets_the_answers_for_its_machines`].
+const RELAY: Ipv4Addr = Ipv4Addr::new(10, 117, 0, 9);
+
+#[test]
+#[ignore = "needs a network namespace"]
+fn a_relay_gets_the_answers_for_its_machines() {
+    const NAME: &str = "a_relay_gets_the_answers_for_its_machines";
+    match support::role().as_deref() {
+        None => support::in_namespace(NAME, "server", LIMIT),
+        Some("server") => serve_a_relay(NAME),
+        Some("relay") => relay(),
+        Some(other) => panic!("no role {other}"),
+    }
+}
+
+fn serve_a_relay(name: &str) {
+    let holder = wire();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hearth.efi");
+    std::fs::write(&path, image()).unwrap();
+    let config = Config::new("boot0", SERVER, 16, path);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let log = Arc::new(Log::default());
+        let service = Service::start(config, Arc::new(Fake), log).unwrap();
+        let pid = holder.0.id().to_string();
+        let name = name.to_owned();
+        let relay = tokio::task::spawn_blocking(move || {
+            support::again(&["nsenter", "-t", &pid, "-n"], &name, "relay").finish(LIMIT);
+        });
+        relay.await.unwrap();
+        let records = service.timeline();
+        assert!(records[0].stages.get(Stage::Personality).is_some());
+    });
+}
+
+/// A relay and the machine behind it: what the machine broadcasts comes from the relay's own
+/// address, and the answers come back to it.
+fn relay() {
+    support::run(&format!("ip address add {RELAY}/16 dev boot1"));
+    let socket = UdpSocket::bind((RELAY, 67)).unwrap();
+    let wait = Some(Duration::from_millis(500));
+    socket.set_read_timeout(wait).unwrap();
+    let kernel = [
+        DhcpOption::ClassIdentifier(b"hearth-node:0.1.0".to_vec()),
+        DhcpOption::Unknown(UnknownOption::new(
+            OptionCode::from(225),
+            EPOCH.to_be_bytes().to_vec(),
+        )),
+    ];
+    let begin = Instant::now();
+    let ask = |kind, answer, more: &[DhcpOption]| -> Message {
+        let mut asked = message(1, kind, &[&kernel, more].concat());
+        asked.set_giaddr(RELAY);
+        let mut buffer = [0; 1_500];
+        loop {
+            assert!(begin.elapsed() < LIMIT, "no answer at the relay's address");
+            socket
+                .send_to(&asked.to_vec().unwrap(), (SERVER, 67))
+                .unwrap();
+            if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                assert_eq!(from, SocketAddr::from((SERVER, 67)));
+                let reply = Message::decode(&mut Decoder::new(&buffer[..length])).unwrap();
+                // An earlier question may have been asked twice.
+                if reply.opts().msg_type() == Some(answer) {
+                    return reply;
+                }
+            }
+        }
+    };
+    let offer = ask(MessageType::Discover, MessageType::Offer, &[]);
+    let wanted = DhcpOption::RequestedIpAddress(offer.yiaddr());
+    let ack = ask(
+        MessageType::Request,
+        MessageType::Ack,
+        &[wanted, DhcpOption::ServerIdentifier(SERVER)],
+    );
+    assert_eq!((ack.giaddr(), ack.chaddr()), (RELAY, &mac(1).0[..]));
+    let personality = ack.opts().get(OptionCode::from(224));
+    assert!(personality.is_some(), "no personality: {ack}");
+}
+
 /// Starts another network namespace and lays a wire to it: `boot0` here, `boot1` there.
 fn wire() -> Running {
     let holder = support::namespace();

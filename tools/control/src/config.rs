@@ -145,6 +145,9 @@ impl AfterPanic {
     }
 }
 
+/// Longest grace of a job that is to end, in seconds.
+pub const GRACE_MOST_S: u64 = netstack::wire::job::GRACE_MAX.0 / 1_000_000;
+
 /// Section `[jobs]`.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -166,7 +169,10 @@ pub struct Jobs {
     pub output_max_bytes: u64,
     /// Bound of the output kept of all batch jobs, in bytes.
     pub output_total_bytes: u64,
-    /// Seconds a cancelled job gets.
+    /// Seconds that programs get to end by themselves after SIGTERM, a day at most; 0: none.
+    #[serde(deserialize_with = "grace")]
+    pub grace_s: u64,
+    /// Seconds that nodes get to end a job, behind that.
     pub cancel_grace_s: u64,
     /// Seconds a launch gets.
     pub launch_limit_s: u64,
@@ -227,6 +233,16 @@ fn time_limit<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error
         let error = SubmitError::TimeLimit;
         return Err(serde::de::Error::custom(format!(
             "jobs.time_limit_s: {error}"
+        )));
+    }
+    Ok(seconds)
+}
+
+fn grace<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let seconds = u64::deserialize(from)?;
+    if seconds > GRACE_MOST_S {
+        return Err(serde::de::Error::custom(format!(
+            "jobs.grace_s: {seconds} seconds are too long; use 0 (none) to {GRACE_MOST_S}"
         )));
     }
     Ok(seconds)

@@ -34,6 +34,7 @@ use crate::jobs::Runner;
 use crate::jobs::kept::Outputs;
 use crate::jobs::streams::Wakeups;
 use crate::ledger::Ledger;
+use crate::node_logs::NodeLogs;
 use crate::nodes::NodeTable;
 use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
@@ -71,6 +72,8 @@ pub struct Core {
     pub overlay: Overlay,
     /// What leaves once it is written down.
     pub outgoing: Outgoing,
+    /// What the nodes' kernels have logged.
+    pub node_logs: NodeLogs,
     /// Scheduling passes of this run.
     pub passes: Passes,
 }

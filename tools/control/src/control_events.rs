@@ -14,7 +14,7 @@ use netstack::job::{AdoptedRank, JobSpec, LaunchError, RankLoss, RankSpec, Refus
 use netstack::join::Refusal;
 use netstack::page::{Object, PageError, PageReply, PageWanted};
 use netstack::retention::Retention;
-use netstack::time::Instant;
+use netstack::time::{Instant, Micros};
 use netstack::vitals;
 
 use crate::api::types::{
@@ -31,7 +31,7 @@ use crate::drops;
 use crate::events::{Event, Severity};
 use crate::jobs::allocator::WarmNodes;
 use crate::jobs::attempt;
-use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
+use crate::jobs::fabric::{Call, EndBy, Exit, Fabric, Launch, Reply};
 use crate::jobs::lifecycle::Blame;
 use crate::jobs::record::Cause;
 use crate::outgoing::{LastReply, Outgoing};
@@ -98,6 +98,7 @@ impl EndpointFabric<'_> {
                 ..plan.policy
             },
             start: plan.start,
+            cores: launch.cores,
         }
     }
 }
@@ -143,10 +144,17 @@ impl Fabric for EndpointFabric<'_> {
         self.outgoing.starts.push(job);
     }
 
-    fn cancel(&mut self, job: JobId, signal: i32) {
+    fn cancel(&mut self, job: JobId, by: EndBy) {
         if self.outgoing.cancel(job) {
-            let signal = u8::try_from(signal).unwrap_or(9);
-            self.endpoint.cancel(self.now, job, signal);
+            let signal = u8::try_from(by.signal).unwrap_or(9);
+            let grace = Micros(by.grace_us);
+            self.endpoint.cancel(self.now, job, signal, grace);
+        }
+    }
+
+    fn signal(&mut self, job: JobId, signal: i32) {
+        if let Ok(signal) = u8::try_from(signal) {
+            self.endpoint.signal(self.now, job, signal);
         }
     }
 
@@ -313,6 +321,12 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             runner.claimed(now_us, fabric, job, node, input_bytes);
         }),
         Reported::JobClosed { .. } => {}
+        Reported::LogLines {
+            node,
+            boot_epoch,
+            missed,
+            text,
+        } => core.node_logs.push(node.0, boot_epoch.0, missed, &text),
         Reported::Holdings {
             node,
             boot_epoch,
@@ -436,6 +450,7 @@ fn node_joined(core: &mut Core, now: Instant, status: &NodeStatus, rejoined: boo
         return;
     }
     core.with_runner(now, |runner, now_us, fabric| {
+        runner.node_has_cores(node.0, status.cores);
         runner.node_up(now_us, fabric, node.0, !rejoined);
     });
 }

@@ -11,6 +11,7 @@
 //! | [`jobs`] | the job runner, a state machine without sockets or clock |
 //! | [`api`] | the HTTP API on the unix socket and on TCP |
 //! | [`nodes`] | numbers, names and addresses of nodes, kept over a restart |
+//! | [`node_logs`] | what the nodes' kernels have logged |
 //! | [`drops`] | nodes that were told to let go of programs |
 //! | [`udp`] | the loop between a protocol machine and a UDP socket |
 //! | [`boot`] | what the boot service asks of control: personalities, boot timeline |
@@ -24,6 +25,7 @@
 //! | [`reading`] | files of earlier jobs and casts, read after the start |
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
+//! | [`site_tree`] | the shape of the network, also from a site's topology.conf |
 //! | [`hostlist`], [`clock`], [`output`], [`user`] | notations, names and texts |
 //! | [`output_files`] | files that a job's output goes to, by its user's wish |
 //!
@@ -50,6 +52,7 @@ pub mod ledger;
 pub mod monitor;
 pub mod near;
 pub mod node_lists;
+pub mod node_logs;
 pub mod nodes;
 pub mod outgoing;
 pub mod output;
@@ -61,6 +64,8 @@ pub mod programs;
 pub mod reading;
 pub mod secrets;
 pub mod serve;
+pub mod signal;
+pub mod site_tree;
 pub mod stored;
 pub mod udp;
 pub mod user;

@@ -1,18 +1,21 @@
 //! Lists of machines that a site has already, turned into the file that `boot.nodes_file` names:
 //! tables of commas, dhcpd.conf, Warewulf's nodes.conf.
 //!
-//! Key types: [`Format`], [`Entry`]; key functions: [`read`], [`numbered`], [`file`]. Neighbours:
-//! `nodes` reads the file that comes out; `cli::node` prints it.
+//! Key types: [`Format`], [`Entry`]; key functions: [`read`], [`numbered`], [`numbered_by`],
+//! [`file`]. Neighbours: `nodes` reads the file that comes out; `cli::node` prints it; `site_tree`
+//! reads the site's tree of switches.
 //!
 //! Invariant: what comes out has each MAC address, address and number once, or it is an error.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
+use hearth_alloc::site::Wired;
 use hearth_boot::Mac;
 use serde::Serialize;
 
 use crate::nodes::NODES_MAX;
+use crate::site_tree::Hosts;
 
 /// How a list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -148,12 +151,45 @@ pub fn numbered(entries: Vec<Entry>) -> Result<Vec<Numbered>, ListError> {
     let by_name = by_name.filter(|numbers| distinct(numbers) == numbers.len());
     let as_they_stand = || (0..).take(entries.len()).collect();
     let numbers = by_name.unwrap_or_else(as_they_stand);
+    checked(entries, numbers)
+}
+
+/// Gives each machine the number of its place in the site's tree of switches.
+///
+/// # Errors
+/// [`ListError::Machine`]: the tree does not have it, or something is there twice.
+pub fn numbered_by(entries: Vec<Entry>, tree: &Wired) -> Result<Vec<Numbered>, ListError> {
+    let hosts = Hosts::of(tree.nodes.iter().map(|(node, name)| (name.as_str(), *node)));
+    let number = |entry: &Entry| {
+        let short = || hosts.node(entry.name.split('.').next()?);
+        let node = hosts.node(&entry.name).or_else(short);
+        node.ok_or_else(|| ListError::Machine {
+            name: entry.name.clone(),
+            what: "it is on no switch of the tree".to_string(),
+        })
+    };
+    let numbers: Result<Vec<u32>, ListError> = entries.iter().map(number).collect();
+    checked(entries, numbers?)
+}
+
+/// The machines with these numbers, where nothing is there twice.
+fn checked(entries: Vec<Entry>, numbers: Vec<u32>) -> Result<Vec<Numbered>, ListError> {
     let (mut macs, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    let (mut names, mut nodes) = (BTreeSet::new(), BTreeSet::new());
     let number = |(entry, node): (Entry, u32)| {
         let wrong = |what: String| ListError::Machine {
             name: entry.name.clone(),
             what,
         };
+        if entry.name.contains(|c: char| c.is_whitespace() || c == '#') {
+            return Err(wrong("a host name has no blanks and no #".to_string()));
+        }
+        if !names.insert(entry.name.clone()) {
+            return Err(wrong("two machines have this name".to_string()));
+        }
+        if !nodes.insert(node) {
+            return Err(wrong(format!("n{node} is another machine already")));
+        }
         if !macs.insert(entry.mac.0) {
             return Err(wrong(format!("{} is listed twice", entry.mac)));
         }
@@ -169,11 +205,11 @@ pub fn numbered(entries: Vec<Entry>) -> Result<Vec<Numbered>, ListError> {
     entries.into_iter().zip(numbers).map(number).collect()
 }
 
-/// The file of nodes: a line `MAC ADDRESS NUMBER` each, with the name as a comment.
+/// The file of nodes: a line `MAC ADDRESS NUMBER NAME` each.
 pub fn file(nodes: &[Numbered]) -> String {
     let line = |Numbered { node, entry }: &Numbered| {
         let Entry { name, mac, address } = entry;
-        format!("{mac} {address} {node}  # {name}\n")
+        format!("{mac} {address} {node} {name}\n")
     };
     nodes.iter().map(line).collect()
 }
@@ -331,8 +367,8 @@ mod tests {
     use super::*;
 
     const FILE: &str = "\
-52:54:00:00:00:01 10.0.2.1 1  # n001
-52:54:00:00:00:02 10.0.2.2 2  # n002
+52:54:00:00:00:01 10.0.2.1 1 n001
+52:54:00:00:00:02 10.0.2.2 2 n002
 ";
 
     fn imported(format: Format, text: &str) -> Result<String, ListError> {
@@ -398,6 +434,30 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_places_where_a_tree_is_given() {
+        let site = "SwitchName=a Nodes=beta,alpha\nSwitchName=b Nodes=gamma[1-3]\n\
+                    SwitchName=c Switches=a,b\n";
+        let tree = hearth_alloc::site::Site::read(site)
+            .unwrap()
+            .number()
+            .unwrap();
+        let imported = |names: &[&str]| {
+            let line = |(at, name)| format!("{name},02:00:00:00:00:0{at},10.0.0.{at}\n");
+            let lines: String = (1..).zip(names).map(line).collect();
+            let entries = read(Format::Csv, &format!("name,mac,ip\n{lines}")).unwrap();
+            numbered_by(entries, &tree)
+        };
+        let all = imported(&["alpha.example", "gamma3", "beta"]).unwrap();
+        assert_eq!(Vec::from_iter(all.iter().map(|of| of.node)), [1, 5, 0]);
+        let error = imported(&["alpha", "delta"]).unwrap_err().to_string();
+        assert_eq!(error, "delta: it is on no switch of the tree");
+        let error = imported(&["alpha", "alpha.example"])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("n1 is another machine"), "{error}");
+    }
+
+    #[test]
     fn what_is_there_twice_or_nowhere_is_an_error() {
         let host = |name: &str, mac: u32, address: u32| {
             format!(
@@ -416,6 +476,7 @@ mod tests {
                 "host a { hardware ethernet 02:00; fixed-address 10.0.0.1; }".into(),
                 "a: ",
             ),
+            (host("a", 1, 1) + &host("a", 2, 2), "a: two machines"),
             ("nodes:\n  a: {}\n".into(), "no machine"),
         ] {
             let error = imported(Format::Dhcpd, &text).unwrap_err().to_string();

@@ -86,7 +86,7 @@ pub enum TableError {
     },
     /// A line is wrong.
     #[error(
-        "{path}, line {line}: {what}; write one `MAC ADDRESS NODE` a line, as in `52:54:00:07:00:00 10.117.1.0 0`"
+        "{path}, line {line}: {what}; write one `MAC ADDRESS NODE` a line, and the host name behind it if you like, as in `52:54:00:07:00:00 10.117.1.0 0 tux1`"
     )]
     Line {
         /// The file.
@@ -139,10 +139,13 @@ pub struct NodeTable {
     admission: Admission,
     /// Machines that wait for approval.
     waiting: BTreeMap<[u8; 6], Waiting>,
+    /// Nodes by the host names that the fixed list has.
+    names: BTreeMap<String, u32>,
 }
 
 impl NodeTable {
-    /// The fixed list in `file`: one `MAC ADDRESS NODE` a line, `#` begins a comment.
+    /// The fixed list in `file`: one `MAC ADDRESS NODE` a line, and a host name behind it where
+    /// there is one; `#` begins a comment.
     ///
     /// # Errors
     /// [`TableError`].
@@ -165,7 +168,12 @@ impl NodeTable {
                 line: index + 1,
                 what,
             };
-            let machine = parse_line(line).map_err(wrong)?;
+            let (machine, name) = parse_line(line).map_err(wrong)?;
+            if let Some(name) = name
+                && table.names.insert(name.to_string(), machine.node).is_some()
+            {
+                return Err(wrong(format!("{name} is listed twice")));
+            }
             if !table.numbers.insert(machine.node) {
                 return Err(wrong(format!("node {} is listed twice", machine.node)));
             }
@@ -260,6 +268,11 @@ impl NodeTable {
         self.fixed
     }
 
+    /// The host names of the fixed list, with the numbers of their nodes.
+    pub fn names(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.names.iter().map(|(name, node)| (name.as_str(), *node))
+    }
+
     /// All machines, by MAC address.
     pub fn machines(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values()
@@ -326,10 +339,13 @@ impl NodeTable {
     }
 }
 
-fn parse_line(line: &str) -> Result<Machine, String> {
+/// A machine, and its host name where the line has one.
+fn parse_line(line: &str) -> Result<(Machine, Option<&str>), String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [mac, address, node] = words.as_slice() else {
-        return Err(format!("{} words instead of three", words.len()));
+    let (mac, address, node, name) = match words.as_slice() {
+        [mac, address, node] => (mac, address, node, None),
+        [mac, address, node, name] => (mac, address, node, Some(*name)),
+        _ => return Err(format!("{} words instead of three or four", words.len())),
     };
     let mac = hearth_boot::Mac::from_str(mac).map_err(|error| error.to_string())?;
     let address = address
@@ -339,11 +355,12 @@ fn parse_line(line: &str) -> Result<Machine, String> {
     let node = node
         .parse()
         .map_err(|_| format!("{node:?} is not a node number"))?;
-    Ok(Machine {
+    let machine = Machine {
         mac: mac.0,
         address: Some(address),
         node,
-    })
+    };
+    Ok((machine, name))
 }
 
 #[cfg(test)]
@@ -445,7 +462,8 @@ mod tests {
     fn a_fixed_list_is_read_and_not_extended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nodes");
-        let text = "# two\n52:54:00:07:00:00 10.117.1.0 0\n\n52:54:00:07:00:01 10.117.1.1 n1 # b\n";
+        let text =
+            "# two\n52:54:00:07:00:00 10.117.1.0 0\n\n52:54:00:07:00:01 10.117.1.1 n1 tux2 # b\n";
         std::fs::write(&path, text).unwrap();
         let mut table = NodeTable::fixed(&path).unwrap();
         assert_eq!(table.number([0x52, 0x54, 0, 7, 0, 1]), Ok(1));
@@ -453,6 +471,7 @@ mod tests {
             table.by_node(1).unwrap().address,
             Some(Ipv4Addr::new(10, 117, 1, 1))
         );
+        assert_eq!(Vec::from_iter(table.names()), [("tux2", 1)]);
         let unknown = table.number([2; 6]);
         assert_eq!(
             unknown,
@@ -461,6 +480,11 @@ mod tests {
         for (text, word) in [
             ("52:54:00:07:00:00 10.117.1.0", "line 1"),
             ("52:54:00:07:00:00 10.117.1 0", "10.117.1"),
+            ("52:54:00:07:00:00 10.117.1.0 0 a b", "5 words"),
+            (
+                "52:54:00:07:00:00 10.1.1.0 0 a\n52:54:00:07:00:01 10.1.1.1 1 a",
+                "a is listed twice",
+            ),
             ("\n52:54:00:07:00 10.117.1.0 0", "line 2"),
             (
                 "52:54:00:07:00:00 10.1.1.0 0\n52:54:00:07:00:01 10.1.1.1 0",

@@ -393,6 +393,7 @@ mod tests {
             name: name_of(dir),
             nodes: 1,
             memory_mib: 48,
+            cpus: 1,
             tree: hearth_qemu::Tree::flat(1),
             rate: None,
             firmware: hearth_qemu::Firmware::Direct,

@@ -38,11 +38,13 @@ use crate::events::{Event, EventLog, Severity};
 use crate::jobs::kept::{self, Outputs};
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
+use crate::node_logs::NodeLogs;
 use crate::nodes::{Admission, Machine, NodeTable};
 use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
 use crate::programs::ProgramStore;
+use crate::site_tree::Network;
 use crate::{config, ledger, overlay, paths, power, reading, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
@@ -92,11 +94,18 @@ pub struct Options {
     /// Beside another DHCP server.
     pub proxy_dhcp: bool,
     /// Shape of the network.
-    pub tree: Option<Tree>,
+    pub network: Option<Network>,
     /// Take nodes with laboratory keys.
     pub lab_keys: bool,
     /// What machines boot instead of hearth.
     pub other: Option<hearth_boot::OtherSystem>,
+}
+
+impl Options {
+    /// The tree of switches, if there is one.
+    fn tree(&self) -> Option<&Tree> {
+        self.network.as_ref().map(|network| &network.tree)
+    }
 }
 
 /// Runs the control node until it is told to stop.
@@ -145,7 +154,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             .map(|address| address.to_string()),
         interface: options.interface.clone(),
         proxy_dhcp: options.proxy_dhcp,
-        tree: widths(options.tree.as_ref()),
+        tree: widths(options.tree()),
         uplinks: topology(&options)?.map_or_else(Vec::new, |tree| tree.uplinks().to_vec()),
         started_unix_us: clock::unix_us(),
         store: None,
@@ -289,7 +298,7 @@ fn monitor(
     newest_event: Arc<AtomicU64>,
 ) -> Arc<Monitor> {
     let kept = &options.config.monitor;
-    let widths = options.tree.as_ref().map(|tree| tree.widths().to_vec());
+    let widths = options.tree().map(|tree| tree.widths().to_vec());
     Monitor::new(monitor::Setup {
         dir: Some(options.state.monitor()),
         limits: Some(hearth_monitor::Limits {
@@ -479,6 +488,7 @@ fn control_state(
         retention: options.config.retention.clone(),
         broadcast: options.config.broadcast.clone(),
         topology: topology(options)?,
+        places: options.network.as_ref().and_then(|of| of.places.clone()),
         outputs: outputs.clone(),
         next_job: past.next_job.max(outputs.highest() + 1),
         instance: instance_text(past.instance),
@@ -501,7 +511,7 @@ fn control_state(
         key: peer_key,
         seed: random_u64()?,
         config: options.config.broadcast.clone(),
-        leaf_width: widths(options.tree.as_ref()).first().copied().unwrap_or(0),
+        leaf_width: widths(options.tree()).first().copied().unwrap_or(0),
         files: past.files,
         next_id: past.next_cast,
     };
@@ -534,6 +544,7 @@ fn control_state(
         drops: Drops::default(),
         overlay,
         outgoing: Outgoing::default(),
+        node_logs: NodeLogs::default(),
         passes: control::Passes::default(),
     };
     let shared = Shared::new(core, clock, programs, past.history, outputs);
@@ -568,7 +579,7 @@ fn interface_mac(address: Ipv4Addr) -> [u8; 6] {
 /// The tree that jobs are placed in: the one whose places the nodes' personalities have.
 fn topology(options: &Options) -> anyhow::Result<Option<Topology>> {
     let uplinks = &options.config.serve.uplinks;
-    let Some(tree) = &options.tree else {
+    let Some(tree) = options.tree() else {
         if !uplinks.is_empty() {
             bail!(
                 "serve.uplinks in the configuration needs a tree: set serve.tree, or give --tree"
@@ -658,7 +669,7 @@ async fn start_boot_service(
         control_port: listen.port(),
         http_port: options.boot_http_port,
         key_id: KEY_ID,
-        tree: options.tree.clone(),
+        tree: options.tree().cloned(),
     });
     let listener = tokio::net::TcpListener::bind(http).await.with_context(|| {
         format!("cannot listen at TCP {http} for nodes that boot; choose another --boot-http-port")

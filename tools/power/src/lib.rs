@@ -22,8 +22,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::num::NonZero;
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use hearth_qemu::{MachineState, Paths, Record};
@@ -33,8 +33,8 @@ pub use config::{Config, Method};
 pub use error::Error;
 pub use template::{Template, TemplateError};
 
-/// Machines that are asked at a time; each takes a process, and a board answers within a second or
-/// two.
+/// Machines that are asked at a time, for whoever asks; each takes a process, and a board answers
+/// within a second or two.
 const AT_A_TIME: NonZero<usize> = NonZero::new(16).expect("not zero");
 
 /// What is done with a machine.
@@ -101,6 +101,37 @@ impl Machine {
 pub struct Power {
     way: Way,
     limit: Duration,
+    slots: Arc<Slots>,
+}
+
+/// Room for machines that are asked at a time, shared by all that switch some.
+#[derive(Debug, Default)]
+struct Slots {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// Room for one machine, until it is dropped.
+struct Slot<'a>(&'a Slots);
+
+impl Slots {
+    fn take(&self) -> Slot<'_> {
+        let taken = self.taken.lock().expect("no panic while held");
+        let is_full = |taken: &mut usize| *taken >= AT_A_TIME.get();
+        let mut taken = self
+            .freed
+            .wait_while(taken, is_full)
+            .expect("no panic while held");
+        *taken += 1;
+        Slot(self)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        *self.0.taken.lock().expect("no panic while held") -= 1;
+        self.0.freed.notify_one();
+    }
 }
 
 /// The ways that there are.
@@ -131,7 +162,11 @@ impl Power {
             Method::Command => Way::Command(config.command.clone()),
         };
         let limit = Duration::from_secs(config.time_limit_s);
-        Ok(Power { way, limit })
+        Ok(Power {
+            way,
+            limit,
+            slots: Arc::default(),
+        })
     }
 
     /// The machines of a QEMU cluster, through its supervisor.
@@ -139,6 +174,7 @@ impl Power {
         Power {
             way: Way::Qemu(paths),
             limit: hearth_qemu::ANSWER_LIMIT,
+            slots: Arc::default(),
         }
     }
 
@@ -148,11 +184,35 @@ impl Power {
     }
 
     /// Does it with each machine, several at a time; the results in the order of the machines.
-    /// Takes up to three time limits for every sixteen machines: not for a task that others wait
-    /// for.
+    /// Takes up to three time limits for every sixteen machines, and as long as others take that
+    /// ask at the same time: not for a task that others wait for.
     pub fn perform(&self, action: Action, machines: &[Machine]) -> Vec<Result<State, Error>> {
+        let results = self.perform_wanted(action, machines, &|_| true);
+        let done = |result: Option<_>| result.expect("each is wanted");
+        results.into_iter().map(done).collect()
+    }
+
+    /// The same with those machines that are wanted when their turn has come; nothing for others.
+    pub fn perform_wanted(
+        &self,
+        action: Action,
+        machines: &[Machine],
+        is_wanted: &(dyn Fn(&Machine) -> bool + Sync),
+    ) -> Vec<Option<Result<State, Error>>> {
         if let Way::Qemu(paths) = &self.way {
-            return qemu(paths, action, machines);
+            let wanted: Vec<bool> = machines.iter().map(is_wanted).collect();
+            let chosen = machines
+                .iter()
+                .zip(&wanted)
+                .filter(|(_, is_wanted)| **is_wanted);
+            let chosen: Vec<Machine> = chosen.map(|(machine, _)| *machine).collect();
+            let mut results = match chosen.is_empty() {
+                true => Vec::new(),
+                false => qemu(paths, action, &chosen),
+            }
+            .into_iter();
+            let result = |is_wanted: bool| is_wanted.then(|| results.next().expect("one each"));
+            return wanted.into_iter().map(result).collect();
         }
         let next = AtomicUsize::new(0);
         let results: Vec<_> = machines.iter().map(|_| Mutex::new(None)).collect();
@@ -160,7 +220,9 @@ impl Power {
             for _ in 0..machines.len().min(AT_A_TIME.get()) {
                 scope.spawn(|| {
                     while let Some(at) = claim(&next, machines.len()) {
-                        let result = self.with_one(action, &machines[at]);
+                        let _slot = self.slots.take();
+                        let machine = &machines[at];
+                        let result = is_wanted(machine).then(|| self.with_one(action, machine));
                         *results[at].lock().expect("no panic while held") = Some(result);
                     }
                 });

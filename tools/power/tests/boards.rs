@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use hearth_power::watch::{Due, Seen, Watch};
 use hearth_power::{Action, Config, Machine, Method, Power, State, Template};
 
 const MACHINE: Machine = Machine { node: 3, mac: None };
@@ -100,6 +101,55 @@ fn a_site_switches_machines_by_its_own_command() {
 }
 
 #[test]
+fn whoever_asks_sixteen_machines_are_asked_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = dir.path().join("now");
+    std::fs::create_dir(&now).unwrap();
+    // Each run is a file for as long as it lasts, and writes down how many there are.
+    let script = format!(
+        "touch {0}/$$; ls {0} | wc -l >> {1}/seen; sleep 0.3; rm {0}/$$; echo on",
+        now.display(),
+        dir.path().display()
+    );
+    let mut config = config(Method::Command, "", dir.path());
+    config.command = ["sh", "-c", &script].map(template).to_vec();
+    let power = Power::of(&config, None).unwrap();
+    let machines: Vec<Machine> = (0..16).map(|node| Machine { node, mac: None }).collect();
+    std::thread::scope(|scope| {
+        for power in [power.clone(), power.clone(), power.clone()] {
+            let machines = &machines;
+            scope.spawn(move || {
+                let results = power.perform(Action::Status, machines);
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
+            });
+        }
+    });
+    let seen = std::fs::read_to_string(dir.path().join("seen")).unwrap();
+    let seen: Vec<u32> = seen
+        .lines()
+        .map(|line| line.trim().parse().unwrap())
+        .collect();
+    let most = seen.iter().max().unwrap();
+    assert_eq!(seen.len(), 48);
+    assert!((2..=16).contains(most), "{most} at a time");
+}
+
+#[test]
+fn machines_that_are_not_wanted_when_their_turn_comes_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked = dir.path().join("asked");
+    let script = format!("echo {{name}} >> {}", asked.display());
+    let mut config = config(Method::Command, "", dir.path());
+    config.command = ["sh", "-c", &script].map(template).to_vec();
+    let power = Power::of(&config, None).unwrap();
+    let machines: Vec<Machine> = (0..4).map(|node| Machine { node, mac: None }).collect();
+    let results = power.perform_wanted(Action::Reset, &machines, &|machine| machine.node == 2);
+    let done: Vec<bool> = results.iter().map(Option::is_some).collect();
+    assert_eq!(done, [false, false, true, false]);
+    assert_eq!(std::fs::read_to_string(asked).unwrap(), "n2\n");
+}
+
+#[test]
 fn without_a_way_the_answer_is_what_to_configure() {
     let dir = tempfile::tempdir().unwrap();
     let power = Power::of(&config(Method::None, "", dir.path()), None).unwrap();
@@ -119,21 +169,25 @@ impl Drop for Simulator {
     }
 }
 
-/// Starts OpenIPMI's simulator with a machine whose power is a file, and gives its UDP port.
+/// Starts OpenIPMI's simulator with a machine that is off, and gives its UDP port. Whether it is on
+/// is in the file `power`, and each reset that it had is a line of `resets`.
 fn ipmi_simulator(dir: &Path) -> (Simulator, u16) {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
     let power = dir.join("power");
+    let resets = dir.join("resets");
     let script = dir.join("chassis");
     // PROGRAM ADDRESS get|set power [VALUE]
     let text = format!(
         "#!/bin/sh\nshift\ncase \"$1 $2\" in\n\
          'get power') echo power:$(cat {0});;\n'set power') echo $3 > {0};;\n\
-         'set reset') [ $(cat {0}) = 1 ];;\nesac\n",
-        power.display()
+         'set reset') [ $(cat {0}) = 1 ] && echo reset >> {1};;\nesac\n",
+        power.display(),
+        resets.display()
     );
     std::fs::write(&power, "0").unwrap();
+    std::fs::write(&resets, "").unwrap();
     std::fs::write(&script, text).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
     let lan = dir.join("lan.conf");
@@ -165,12 +219,9 @@ fn ipmi_simulator(dir: &Path) -> (Simulator, u16) {
     (Simulator(child), port)
 }
 
-#[test]
-#[ignore = "needs ipmitool and ipmi_sim"]
-fn machines_are_switched_by_ipmi() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_simulator, port) = ipmi_simulator(dir.path());
-    let mut config = config(Method::Ipmi, "127.0.0.1", dir.path());
+/// The way to a simulated board, which answers; its password is in the file of the configuration.
+fn by_ipmi(port: u16, dir: &Path) -> (Power, Config) {
+    let mut config = config(Method::Ipmi, "127.0.0.1", dir);
     // The simulator does not say which cipher suites it has, and has the third.
     config.ipmitool_options = ["-C", "3", "-p", &port.to_string()]
         .map(str::to_owned)
@@ -180,6 +231,55 @@ fn machines_are_switched_by_ipmi() {
     while let Err(error) = perform(&power, Action::Status) {
         assert!(Instant::now() < deadline, "{error}");
     }
+    (power, config)
+}
+
+#[test]
+#[ignore = "needs ipmitool and ipmi_sim"]
+fn a_node_that_stays_lost_is_reset_by_ipmi_and_switched_on_where_it_is_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_simulator, port) = ipmi_simulator(dir.path());
+    let (power, _) = by_ipmi(port, dir.path());
+    assert_eq!(perform(&power, Action::On), Ok(State::On));
+    let board = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
+    let mut watch = Watch::new(Duration::from_secs(300));
+    let mut resets = Vec::new();
+    for second in 0..3_000 {
+        let now = Duration::from_secs(second);
+        for due in watch.step(now, &[(MACHINE.node, Seen::Lost)]) {
+            match due {
+                Due::Reset { node, attempt } => {
+                    assert_eq!(node, MACHINE.node);
+                    assert_eq!(perform(&power, Action::Reset), Ok(State::On));
+                    resets.push((second, attempt, board("resets").lines().count()));
+                    // Somebody pulls the plug after the first one.
+                    if attempt == 1 {
+                        assert_eq!(perform(&power, Action::Off), Ok(State::Off));
+                        assert_eq!(board("power").trim(), "0");
+                    }
+                }
+                Due::GiveUp(node) => resets.push((second, node, 0)),
+                Due::TooMany(_) => panic!("one is lost"),
+            }
+        }
+    }
+    // The second one finds it off, and switches it on.
+    let wanted = [
+        (300, 1, 1),
+        (600, 2, 1),
+        (900, 3, 2),
+        (1_200, MACHINE.node, 0),
+    ];
+    assert_eq!(resets, wanted);
+    assert_eq!(board("power").trim(), "1");
+}
+
+#[test]
+#[ignore = "needs ipmitool and ipmi_sim"]
+fn machines_are_switched_by_ipmi() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_simulator, port) = ipmi_simulator(dir.path());
+    let (power, config) = by_ipmi(port, dir.path());
     goes_through_all_states(&power);
     // With another password the board refuses.
     std::fs::write(&config.password_file, "wrong\n").unwrap();

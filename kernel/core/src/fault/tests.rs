@@ -193,3 +193,11 @@ fn error_codes_and_exceptions_have_their_meaning() {
     assert_eq!(signal(13), Signal::Segv);
     assert_eq!(Cause::TimeLimit.signal(), Signal::Xcpu);
 }
+
+#[test]
+fn a_real_time_signal_ends_a_program_as_that_signal() {
+    assert_eq!(Cause::Raised(40).signal_number(), 40);
+    assert_eq!(Cause::Cancelled(64).signal_number(), 64);
+    assert_eq!(Cause::Raised(6).signal(), Signal::Abrt);
+    assert_eq!(Cause::Raised(6).signal_number(), 6);
+}

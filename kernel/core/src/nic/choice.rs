@@ -4,7 +4,8 @@
 //! Key types: [`Choice`], whose turn it is; [`Port`], what is known about a card. The order is that
 //! of the bus, the card that the firmware booted from first. A card has its turn until its turn is
 //! over, or until it has no link and another one has; then the next one with a link follows. Who
-//! has an address keeps its turn. Neighbours: `kernel::net` asks, with what the cards say.
+//! has an address keeps its turn, and has a new one when it loses the address. Neighbours:
+//! `kernel::net` asks, with what the cards say.
 //!
 //! Invariant: every card has a turn again and again until one has an address; no turn is longer
 //! than [`TURN_MAX`].
@@ -62,6 +63,15 @@ impl Choice {
     /// When [`Self::next`] is to be asked.
     pub fn deadline(&self) -> u64 {
         self.ends.min(self.looks)
+    }
+
+    /// The card whose turn it is has got an address or lost one: it leads somewhere, and has a
+    /// first turn again before another one is tried.
+    pub fn renew(&mut self, now: u64) {
+        self.turns = 0;
+        self.turn = TURN;
+        self.ends = now + TURN;
+        self.looks = now + LOOK;
     }
 
     /// The card whose turn begins now, if one does. The ports are those of [`Self::new`].
@@ -151,6 +161,30 @@ mod tests {
         assert_eq!(choice.next(&ports, LOOK), None);
         ports[1].link = true;
         assert_eq!(choice.next(&ports, 2 * LOOK), Some(1));
+    }
+
+    #[test]
+    fn who_loses_its_address_has_a_new_turn() {
+        let mut ports = [port(0, true), port(1, true)];
+        let mut choice = Choice::new(&ports, None, 0);
+        // It had an address for an hour, in which nobody asked.
+        let now = 3_600_000_000;
+        let mut late = choice.clone();
+        assert_eq!(
+            late.next(&ports, now),
+            Some(1),
+            "the turn was over long ago"
+        );
+        choice.renew(now);
+        assert_eq!(choice.next(&ports, now), None);
+        let looks = (1..).map(|look| now + look * LOOK);
+        let mut looks = looks.take_while(|at| *at < now + TURN);
+        assert!(looks.all(|at| choice.next(&ports, at).is_none()));
+        assert_eq!(choice.next(&ports, now + TURN), Some(1));
+        // Without a link it is left at the first look.
+        choice.renew(2 * now);
+        ports[1].link = false;
+        assert_eq!(choice.next(&ports, 2 * now + LOOK), Some(0));
     }
 
     #[test]

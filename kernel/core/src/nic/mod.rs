@@ -115,8 +115,28 @@ pub fn is_station(mac: [u8; 6]) -> bool {
     mac != [0; 6] && mac[0] & 1 == 0
 }
 
+/// Whether a card with addresses of so many bits reaches all of these bytes of memory.
+pub fn reaches(bits: u32, address: u64, bytes: u64) -> bool {
+    let beyond = 1_u64.checked_shl(bits).unwrap_or(u64::MAX);
+    address.checked_add(bytes).is_some_and(|end| end <= beyond)
+}
+
 /// Longest Ethernet frame, without checksum: 1,500 bytes of payload and a 14-byte header.
 pub const FRAME_MAX: usize = 1514;
 /// Bytes of one buffer: a full frame and what some cards put before or behind it, rounded up so
 /// that two buffers fill a page and none crosses one.
 pub const BUFFER_BYTES: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_reaches_what_its_addresses_can_say() {
+        const GIB: u64 = 1 << 30;
+        assert!(reaches(32, 0, 4 * GIB) && reaches(32, 4 * GIB - 4096, 4096));
+        assert!(!reaches(32, 4 * GIB - 4096, 4097) && !reaches(32, 4 * GIB, 1));
+        assert!(reaches(64, 4 * GIB, 4096) && reaches(64, u64::MAX - 1, 1));
+        assert!(!reaches(32, u64::MAX, 2));
+    }
+}

@@ -38,6 +38,8 @@ pub struct Filled {
 pub trait Format {
     /// Descriptors that the driver must keep back, so that a full ring differs from an empty one.
     const SPARE: usize;
+    /// Bits of the addresses that the card reaches.
+    const ADDRESS_BITS: u32;
     /// Bytes of the shortest frame that the card can be given, without checksum.
     const SHORTEST: usize;
 

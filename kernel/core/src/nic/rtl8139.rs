@@ -167,6 +167,9 @@ impl Format {
 impl ring::Format for Format {
     // Each descriptor says whose it is.
     const SPARE: usize = 0;
+    // Descriptors have room for 64, but longer addresses go to memory by dual address cycles, which
+    // are a choice of their own (CPCR) and of few boards of the time.
+    const ADDRESS_BITS: u32 = 32;
     // Shorter ones are not padded by the card.
     const SHORTEST: usize = 60;
 

@@ -162,6 +162,15 @@ impl Memory {
         None
     }
 
+    /// Where a word of the program lies that it may write to now.
+    pub fn place<M: Machine>(&self, machine: &mut M, word: UserSlice) -> Option<PhysAddr> {
+        let (place, length) = self
+            .view()
+            .piece(machine.mem(), word, 0, Access::Write)
+            .ok()?;
+        (length == word.length).then_some(place)
+    }
+
     /// The memory as its page table shows it.
     pub fn view(&self) -> UserView {
         UserView(self.table)

@@ -139,6 +139,9 @@ pub enum Outcome {
     Fetch(Fetch),
     /// The page is under way: the fetch that begins here must be installed or abandoned first.
     InFlight(VirtAddr),
+    /// The page must be fetched, and as many fetches are under way as there may be: one of them
+    /// must be over first.
+    Full,
     /// The program must be ended.
     Kill(Cause),
 }
@@ -363,6 +366,9 @@ impl Memory {
                 if self.map_pristine(machine, file.page, file.attributes) {
                     self.faults.held += 1;
                     return Outcome::Done;
+                }
+                if self.ahead.is_full() {
+                    return Outcome::Full;
                 }
                 match file.attributes.class {
                     Class::FileExecute => self.faults.code += 1,

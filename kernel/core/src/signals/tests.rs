@@ -1,13 +1,21 @@
-use super::frame::{FRAME_BYTES, Fault, FpFormat, Frame, Place, Restored};
+mod frames;
+
+use super::queue::REAL_TIME_ROOM;
 use super::*;
-use crate::crash::Registers;
-use crate::fault::Cause;
+use hearth_abi::linux::Signal;
 use proptest::prelude::*;
 
-const SEGV: u64 = 11;
+const HUP: u64 = 1;
 const USR1: u64 = 10;
+const SEGV: u64 = 11;
+const USR2: u64 = 12;
 const TERM: u64 = 15;
 const CHLD: u64 = 17;
+const REAL_TIME: u64 = 34;
+
+const fn bit(signal: u64) -> u64 {
+    1 << (signal - 1)
+}
 
 fn handler(address: u64, flags: u64) -> Action {
     Action {
@@ -18,345 +26,346 @@ fn handler(address: u64, flags: u64) -> Action {
     }
 }
 
-fn number(signals: &mut Signals) -> Option<u8> {
-    signals.take().map(|delivery| delivery.signal)
+/// A process with threads that block these signals.
+fn process<const N: usize>(masks: [u64; N]) -> (Program, [Thread; N]) {
+    (Program::new(), masks.map(Thread::new))
+}
+
+fn number(program: &mut Program, thread: &mut Thread) -> Option<u8> {
+    program.next_for(thread).map(|delivery| delivery.signal)
 }
 
 #[test]
 fn actions_are_read_back_as_set() {
-    let mut signals = Signals::new();
-    assert_eq!(signals.action(15), Some(Action::default()));
+    let (mut program, [mut thread]) = process([0]);
+    assert_eq!(program.action(15), Some(Action::default()));
     let action = Action {
         mask: 7 << 56,
         ..handler(0x40_1000, flag::RESTART)
     };
-    assert!(signals.set_action(15, action));
-    assert_eq!(signals.action(15), Some(action));
+    assert!(program.set_action(15, action, [&mut thread]));
+    assert_eq!(program.action(15), Some(action));
     assert_eq!(Action::from_bytes(&action.to_bytes()), action);
-    assert_eq!(signals.action(14), Some(Action::default()));
+    assert_eq!(program.action(14), Some(Action::default()));
     for signal in [0, 9, 19, 65, u64::MAX] {
-        assert!(!signals.set_action(signal, action), "{signal}");
+        assert!(
+            !program.set_action(signal, action, [&mut thread]),
+            "{signal}"
+        );
     }
-    assert_eq!(signals.action(0), None);
-    assert_eq!(signals.action(64), Some(Action::default()));
-    assert_eq!(signals.action(65), None);
-    signals.set_mask(u64::MAX);
-    assert_eq!(signals.mask(), !(1 << 8 | 1 << 18));
+    assert_eq!(program.action(0), None);
+    assert_eq!(program.action(64), Some(Action::default()));
+    assert_eq!(program.action(65), None);
+    program.set_mask(&mut thread, u64::MAX);
+    assert_eq!(thread.mask(), !(1 << 8 | 1 << 18));
+}
+
+#[test]
+fn a_signal_ends_a_program_that_neither_handles_nor_ignores_it() {
+    let (mut program, [mut thread]) = process([0]);
+    assert!(program.ends_by(TERM) && program.ends_by(40));
+    assert!(!program.ends_by(CHLD), "nothing is done about it");
+    program.set_action(TERM, handler(0x40_1000, 0), [&mut thread]);
+    assert!(!program.ends_by(TERM), "it has a handler");
+    assert!(!program.ends_by(0) && !program.ends_by(65));
 }
 
 #[test]
 fn what_is_ignored_is_never_due() {
-    let mut signals = Signals::new();
-    assert_eq!(signals.send(0, Info::KERNEL), Ok(()));
-    assert_eq!(signals.send(65, Info::KERNEL), Err(SendError::NoSuchSignal));
-    signals.send(CHLD, Info::KERNEL).unwrap();
-    assert!(!signals.is_due(), "SIGCHLD does nothing by default");
-    signals.set_action(CHLD, handler(0x40_1000, 0));
-    assert!(!signals.is_due(), "it is gone");
-    signals.send(CHLD, Info::KERNEL).unwrap();
-    assert!(signals.is_due());
-    signals.set_action(CHLD, handler(1, 0));
-    assert!(!signals.is_due(), "what waits goes when it is ignored");
-    signals.set_mask(1 << (CHLD - 1));
-    signals.send(CHLD, Info::KERNEL).unwrap();
-    assert_eq!(signals.blocked(), 1 << (CHLD - 1));
-    signals.set_mask(0);
-    assert!(!signals.is_due());
+    let (mut program, [mut thread]) = process([0]);
+    assert_eq!(program.send(0, Info::KERNEL, [&thread]), Ok(()));
+    let unknown = program.send(65, Info::KERNEL, [&thread]);
+    assert_eq!(unknown, Err(SendError::NoSuchSignal));
+    program.send(CHLD, Info::KERNEL, [&thread]).unwrap();
+    assert!(!program.is_due(&thread), "SIGCHLD does nothing by default");
+    program.set_action(CHLD, handler(0x40_1000, 0), [&mut thread]);
+    assert!(!program.is_due(&thread), "it is gone");
+    program.send(CHLD, Info::KERNEL, [&thread]).unwrap();
+    assert!(program.is_due(&thread));
+    program.set_action(CHLD, handler(1, 0), [&mut thread]);
+    assert!(
+        !program.is_due(&thread),
+        "what waits goes when it is ignored"
+    );
+    program.set_mask(&mut thread, bit(CHLD));
+    program.send(CHLD, Info::KERNEL, [&thread]).unwrap();
+    assert_eq!(program.blocked(&thread), bit(CHLD));
+    program.set_mask(&mut thread, 0);
+    assert!(!program.is_due(&thread));
+    program.set_action(CHLD, handler(0x40_1000, 0), [&mut thread]);
+    assert!(
+        !program.is_due(&thread),
+        "it went when it was not blocked any more"
+    );
+}
+
+#[test]
+fn what_is_ignored_waits_while_all_threads_block_it() {
+    let (mut program, [mut first, mut second]) = process([bit(CHLD), 0]);
+    program.send(CHLD, Info::KERNEL, [&first, &second]).unwrap();
+    assert_eq!(program.waiting(), 0, "the second has ignored it");
+    program.set_mask(&mut second, bit(CHLD));
+    program.send(CHLD, Info::KERNEL, [&first, &second]).unwrap();
+    assert_eq!(program.blocked(&first), bit(CHLD));
+    // As sigwait takes it, default or not.
+    assert_eq!(
+        program.take_of(&mut first, bit(CHLD)),
+        Some((17, Info::KERNEL))
+    );
+
+    program.send(CHLD, Info::KERNEL, [&first, &second]).unwrap();
+    program.send_to(&mut first, CHLD, Info::KERNEL).unwrap();
+    program.set_mask(&mut second, 0);
+    assert_eq!(program.waiting(), 0);
+    assert_eq!(program.blocked(&first), bit(CHLD), "its own");
+    // Whoever ignores it, it is gone for all threads.
+    program.set_action(CHLD, handler(1, 0), [&mut first, &mut second]);
+    assert_eq!(program.blocked(&first), 0);
 }
 
 #[test]
 fn faults_go_first_then_the_lowest_number() {
-    let mut signals = Signals::new();
-    signals.set_mask(1 << (TERM - 1));
-    for signal in [34, TERM, SEGV, 1, 34, 1] {
-        signals.send(signal, Info::KERNEL).unwrap();
+    let (mut program, [mut thread]) = process([bit(TERM)]);
+    for signal in [REAL_TIME, TERM, SEGV, HUP, REAL_TIME, HUP] {
+        program.send(signal, Info::KERNEL, [&thread]).unwrap();
     }
-    let order: Vec<Option<u8>> = (0..6).map(|_| number(&mut signals)).collect();
+    let order: Vec<Option<u8>> = (0..6).map(|_| number(&mut program, &mut thread)).collect();
     // Of those below 32 one waits at most; the blocked one goes on waiting.
     assert_eq!(order, [Some(11), Some(1), Some(34), Some(34), None, None]);
-    assert_eq!(signals.take_of(u64::MAX), Some((15, Info::KERNEL)));
-    assert_eq!(signals.take_of(u64::MAX), None);
+    let taken = program.take_of(&mut thread, u64::MAX);
+    assert_eq!(taken, Some((15, Info::KERNEL)));
+    assert_eq!(program.take_of(&mut thread, u64::MAX), None);
+}
+
+#[test]
+fn a_thread_takes_its_own_before_those_of_the_process() {
+    let (mut program, [mut thread]) = process([0]);
+    for signal in [SEGV, HUP, USR1] {
+        program.send(signal, Info::KERNEL, [&thread]).unwrap();
+    }
+    let info = Info::sent(code::TKILL, 1);
+    for signal in [TERM, USR1] {
+        program.send_to(&mut thread, signal, info).unwrap();
+    }
+    let order = [(); 6].map(|()| number(&mut program, &mut thread));
+    assert_eq!(
+        order,
+        [Some(10), Some(15), Some(11), Some(1), Some(10), None]
+    );
+}
+
+#[test]
+fn a_signal_of_the_process_goes_to_a_thread_that_does_not_block_it() {
+    let (mut program, [mut first, mut second, mut third]) = process([bit(USR1), 0, 0]);
+    program.set_action(
+        USR1,
+        handler(0x40_1000, 0),
+        [&mut first, &mut second, &mut third],
+    );
+    assert!(!program.would_take(&first, USR1));
+    assert!(program.would_take(&second, USR1) && program.would_take(&third, USR1));
+    program
+        .send(USR1, Info::KERNEL, [&first, &second, &third])
+        .unwrap();
+    assert!(!program.is_due(&first));
+    assert!(program.is_due(&second) && program.is_due(&third));
+    assert_eq!(number(&mut program, &mut first), None);
+    assert_eq!(number(&mut program, &mut third), Some(10));
+    assert!(!program.is_due(&second), "one of them takes it");
+    assert_eq!(number(&mut program, &mut second), None);
+
+    // Who blocks it too late leaves it to the others.
+    program
+        .send(USR1, Info::KERNEL, [&first, &second, &third])
+        .unwrap();
+    program.set_mask(&mut third, bit(USR1));
+    assert_eq!(program.waiting() & third.mask(), bit(USR1));
+    assert_eq!(number(&mut program, &mut second), Some(10));
+    // Nobody takes what is ignored, and nobody what there is not.
+    for signal in [0, CHLD, 65, u64::MAX] {
+        assert!(!program.would_take(&second, signal), "{signal}");
+    }
+}
+
+#[test]
+fn a_signal_of_a_thread_is_for_no_other() {
+    let (mut program, [mut first, mut second]) = process([0, 0]);
+    assert_eq!(program.send_to(&mut first, 0, Info::KERNEL), Ok(()));
+    let unknown = program.send_to(&mut first, 65, Info::KERNEL);
+    assert_eq!(unknown, Err(SendError::NoSuchSignal));
+    program.send_to(&mut first, USR1, Info::KERNEL).unwrap();
+    program.send_to(&mut first, CHLD, Info::KERNEL).unwrap();
+    assert!(program.is_due(&first) && !program.is_due(&second));
+    assert_eq!(number(&mut program, &mut second), None);
+    assert_eq!(number(&mut program, &mut first), Some(10));
+    assert_eq!(
+        number(&mut program, &mut first),
+        None,
+        "SIGCHLD does nothing"
+    );
+}
+
+#[test]
+fn who_waits_for_a_signal_would_take_it_though_it_blocks_it() {
+    let all = bit(USR1) | bit(CHLD);
+    let (mut program, [mut first, mut second]) = process([all, all]);
+    assert_eq!(program.take_of(&mut second, all | bit(9)), None);
+    assert!(!program.would_take(&first, USR1));
+    assert!(program.would_take(&second, USR1) && program.would_take(&second, CHLD));
+    program.send(CHLD, Info::KERNEL, [&first, &second]).unwrap();
+    assert!(!program.is_due(&second));
+    assert_eq!(program.take_of(&mut second, all), Some((17, Info::KERNEL)));
+    assert!(!program.would_take(&second, USR1), "it waits no more");
+
+    // A wait that ends by its time, or by a handler.
+    assert_eq!(program.take_of(&mut first, all), None);
+    first.stop_awaiting();
+    assert!(!program.would_take(&first, USR1));
+    assert_eq!(program.take_of(&mut first, all), None);
+    program.enter(&mut first, TERM as u8, &handler(0x40_1000, 0));
+    assert!(!program.would_take(&first, USR1));
 }
 
 #[test]
 fn at_most_so_many_wait() {
-    let mut signals = Signals::new();
-    signals.set_mask(u64::MAX);
-    let sent = (0..200).filter(|_| signals.send(40, Info::KERNEL).is_ok());
+    let (mut program, [mut thread]) = process([u64::MAX]);
+    let sent = (0..200).filter(|_| program.send(40, Info::KERNEL, [&thread]).is_ok());
     assert_eq!(sent.count(), REAL_TIME_ROOM);
-    assert_eq!(signals.send(40, Info::KERNEL), Err(SendError::Full));
+    assert_eq!(
+        program.send(40, Info::KERNEL, [&thread]),
+        Err(SendError::Full)
+    );
+    // The thread has room of its own.
+    let sent = (0..200).filter(|_| program.send_to(&mut thread, 40, Info::KERNEL).is_ok());
+    assert_eq!(sent.count(), REAL_TIME_ROOM);
     // What a fault, a timer or kill sends is never lost.
-    for signal in 1..REAL_TIME_MIN {
-        assert_eq!(signals.send(signal, Info::KERNEL), Ok(()));
+    for signal in 1..32 {
+        assert_eq!(program.send(signal, Info::KERNEL, [&thread]), Ok(()));
+        assert_eq!(program.send_to(&mut thread, signal, Info::KERNEL), Ok(()));
     }
-    assert_eq!(signals.waiting.len(), WAITING_MAX);
+    assert_eq!(program.waiting.len(), WAITING_MAX);
+    assert_eq!(thread.waiting.len(), WAITING_MAX);
 }
 
 #[test]
 fn a_handler_blocks_its_signal_and_its_mask() {
-    let mut signals = Signals::new();
+    let (mut program, [mut thread, other]) = process([1, 0]);
     let action = Action {
-        mask: 1 << (TERM - 1),
+        mask: bit(TERM),
         ..handler(0x40_1000, 0)
     };
-    signals.set_action(USR1, action);
-    signals.set_mask(1);
-    assert_eq!(signals.mask_behind(), 1);
-    signals.enter(USR1 as u8, &action);
-    assert_eq!(signals.mask(), 1 | 1 << (USR1 - 1) | 1 << (TERM - 1));
+    program.set_action(USR1, action, [&mut thread]);
+    assert_eq!(thread.mask_behind(), 1);
+    program.enter(&mut thread, USR1 as u8, &action);
+    assert_eq!(thread.mask(), 1 | bit(USR1) | bit(TERM));
+    assert_eq!(other.mask(), 0, "each thread has its own");
     let once = handler(0x40_1000, flag::NODEFER | flag::RESETHAND);
-    signals.set_mask(0);
-    signals.enter(USR1 as u8, &once);
-    assert_eq!(signals.mask(), 0);
-    assert!(signals.action(USR1).unwrap().is_default());
+    program.set_mask(&mut thread, 0);
+    program.enter(&mut thread, USR1 as u8, &once);
+    assert_eq!(thread.mask(), 0);
+    assert!(program.action(USR1).unwrap().is_default());
 }
 
 #[test]
 fn a_mask_for_a_call_ends_with_it_or_with_the_handler() {
-    let mut signals = Signals::new();
-    signals.set_action(USR1, handler(0x40_1000, flag::RESTART));
-    signals.set_mask(1 << (USR1 - 1));
-    signals.set_mask_for_call(0);
-    signals.restore_mask();
-    assert_eq!(signals.mask(), 1 << (USR1 - 1));
-    signals.send(USR1, Info::KERNEL).unwrap();
-    assert!(!signals.is_due());
-    signals.set_mask_for_call(0);
-    signals.restore_mask();
-    assert!(signals.is_due() && signals.restarts());
-    let delivery = signals.take().unwrap();
-    assert_eq!(signals.mask_behind(), 1 << (USR1 - 1));
-    signals.enter(delivery.signal, &delivery.action);
-    assert_eq!(signals.mask_behind(), 1 << (USR1 - 1));
+    let (mut program, [mut thread]) = process([bit(USR1)]);
+    program.set_action(USR1, handler(0x40_1000, flag::RESTART), [&mut thread]);
+    program.set_mask_for_call(&mut thread, 0);
+    program.restore_mask(&mut thread);
+    assert_eq!(thread.mask(), bit(USR1));
+    program.send(USR1, Info::KERNEL, [&thread]).unwrap();
+    assert!(!program.is_due(&thread));
+    // A call that begins again takes its mask again.
+    program.set_mask_for_call(&mut thread, 0);
+    program.set_mask_for_call(&mut thread, 0);
+    program.restore_mask(&mut thread);
+    assert!(program.is_due(&thread) && program.restarts(&thread));
+    let delivery = program.next_for(&mut thread).unwrap();
+    assert_eq!(thread.mask_behind(), bit(USR1));
+    program.enter(&mut thread, delivery.signal, &delivery.action);
+    assert_eq!(thread.mask_behind(), bit(USR1));
+}
+
+#[test]
+fn a_mask_for_a_call_ends_where_another_thread_took_the_signal() {
+    let (mut program, [mut first, mut second]) = process([bit(USR1), 0]);
+    program.set_mask_for_call(&mut first, bit(USR2));
+    program.send(USR1, Info::KERNEL, [&first, &second]).unwrap();
+    program.send_to(&mut first, USR2, Info::KERNEL).unwrap();
+    program.restore_mask(&mut first);
+    assert_eq!(first.mask(), bit(USR2), "a signal is due");
+    assert_eq!(number(&mut program, &mut second), Some(10));
+    // Behind the mask of the call another signal waited.
+    assert_eq!(number(&mut program, &mut first), Some(12));
+    assert_eq!(first.mask(), bit(USR1));
+}
+
+#[test]
+fn calls_begin_again_as_the_handler_of_the_next_signal_wants() {
+    let (mut program, [mut thread]) = process([0]);
+    assert!(!program.restarts(&thread));
+    program.set_action(USR1, handler(0x40_1000, flag::RESTART), [&mut thread]);
+    program.set_action(USR2, handler(0x40_1000, 0), [&mut thread]);
+    program.send(USR1, Info::KERNEL, [&thread]).unwrap();
+    assert!(program.restarts(&thread));
+    program.send_to(&mut thread, USR2, Info::KERNEL).unwrap();
+    assert!(!program.restarts(&thread), "its own goes first");
 }
 
 #[test]
 fn a_fault_ends_the_program_where_its_handler_cannot_run() {
-    let mut signals = Signals::new();
-    assert_eq!(signals.handler_of_fault(Signal::Segv), None);
-    signals.set_action(SEGV, handler(0x40_1000, 0));
-    assert!(signals.handler_of_fault(Signal::Segv).is_some());
-    signals.set_mask(1 << (SEGV - 1));
-    assert_eq!(signals.handler_of_fault(Signal::Segv), None);
-    signals.set_mask(0);
-    signals.set_action(SEGV, handler(1, 0));
-    assert_eq!(signals.handler_of_fault(Signal::Segv), None);
-}
-
-#[test]
-fn faults_say_what_they_are() {
-    let mut area = [0; 512];
-    let of = |cause| fault::signal_of(cause, 0x1234, 0x40_0000, &area);
-    let null = of(Cause::NullPointer).unwrap();
-    assert_eq!(null, (Signal::Segv, Info::fault(code::SEGV_MAPERR, 0x1234)));
-    let divide = of(Cause::Exception { vector: 0 }).unwrap();
-    assert_eq!(
-        divide,
-        (Signal::Fpe, Info::fault(code::FPE_INTDIV, 0x40_0000))
-    );
-    let privileged = of(Cause::Exception { vector: 13 }).unwrap();
-    assert_eq!(privileged, (Signal::Segv, Info::KERNEL));
-    for cause in [Cause::OutOfMemory, Cause::PageUnavailable, Cause::TimeLimit] {
-        assert_eq!(of(cause), None, "no handler hears of {cause:?}");
-    }
-    // A division by zero that is not masked: flag 2, its mask bit 9 off.
-    area[24..28].copy_from_slice(&(0x1f80u32 & !(1 << 9) | 1 << 2).to_le_bytes());
-    let simd = fault::signal_of(Cause::Exception { vector: 19 }, 0, 1, &area).unwrap();
-    assert_eq!(simd, (Signal::Fpe, Info::fault(code::FPE_FLTDIV, 1)));
-}
-
-#[test]
-fn an_alternate_stack_is_checked() {
-    let bytes = |start: u64, flags: u64, size: u64| {
-        let mut bytes = [0; STACK_BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip([start, flags, size]) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        AltStack::from_bytes(&bytes)
-    };
-    let stack = bytes(0x10000, 0, 8192).unwrap();
-    assert_eq!(stack.top(), Some(0x12000));
-    assert!(stack.holds(0x12000) && stack.holds(0x10001));
-    assert!(!stack.holds(0x10000) && !stack.holds(0x12001));
-    assert!(bytes(0x10000, 0, 100).is_err() && bytes(0, 8, 8192).is_err());
-    assert_eq!(bytes(1, 2, 3), Ok(AltStack::NONE));
-    assert_eq!(bytes(u64::MAX, 0, 4096).unwrap().top(), None);
-    let disarmed = bytes(0x10000, 1 << 31, 8192).unwrap();
-    assert_eq!(disarmed.in_handler(), AltStack::NONE);
-    assert_eq!(stack.in_handler(), stack);
-}
-
-#[test]
-fn a_frame_lies_as_a_handler_expects_it() {
-    let action = handler(0x40_1000, flag::ONSTACK);
-    let place = Place::below(0x7fff_0123, &action, &AltStack::NONE, 836).unwrap();
-    assert_eq!((place.frame % 16, place.fp % 64), (8, 0));
-    assert!(place.frame + FRAME_BYTES as u64 <= place.fp);
-    assert!(place.fp + 836 <= 0x7fff_0123 - 128, "below the red zone");
-    for pointer in [0, 100, 500, 1000] {
-        assert_eq!(Place::below(pointer, &action, &AltStack::NONE, 836), None);
-    }
-    let mut bytes = [0; STACK_BYTES];
-    bytes[..8].copy_from_slice(&0x20_0000u64.to_le_bytes());
-    bytes[16..].copy_from_slice(&2048u64.to_le_bytes());
-    let stack = AltStack::from_bytes(&bytes).unwrap();
-    let on = Place::below(0x7fff_0000, &action, &stack, 836).unwrap();
-    assert!(stack.holds(on.frame));
-    // Another one on it does not fit.
-    assert_eq!(Place::below(on.frame, &action, &stack, 836), None);
-    let own = Place::below(0x7fff_0000, &handler(0x40_1000, 0), &stack, 836).unwrap();
-    assert!(!stack.holds(own.frame));
-}
-
-fn registers(seed: u64) -> Registers {
-    let r = |index: u64| {
-        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(index as u32)
-            ^ index
-    };
-    Registers {
-        rax: r(0),
-        rbx: r(1),
-        rcx: r(2),
-        rdx: r(3),
-        rsi: r(4),
-        rdi: r(5),
-        rbp: r(6),
-        rsp: r(7),
-        r8: r(8),
-        r9: r(9),
-        r10: r(10),
-        r11: r(11),
-        r12: r(12),
-        r13: r(13),
-        r14: r(14),
-        r15: r(15),
-        rip: r(16),
-        rflags: r(17),
-    }
-}
-
-fn frame(seed: u64) -> Frame {
-    Frame {
-        restorer: 0x50_0000,
-        registers: registers(seed),
-        selectors: (0x33, 0x2b),
-        fault: Fault {
-            vector: 14,
-            code: 6,
-            address: seed,
-        },
-        mask: seed,
-        stack: AltStack::NONE.to_bytes(0),
-        fp: (0x7000_0000, true),
-        info: Info::fault(code::SEGV_MAPERR, seed).to_bytes(11),
-    }
-}
-
-/// Offsets of glibc's `ucontext_t` and `siginfo_t`, by which handlers read.
-#[test]
-fn a_frame_is_linux_s() {
-    let frame = frame(77);
-    let bytes = frame.to_bytes();
-    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    assert_eq!(word(0), 0x50_0000);
-    let gregs = 8 + 40;
-    // REG_RSP, REG_RIP, REG_EFL, REG_ERR, REG_TRAPNO, REG_OLDMASK, REG_CR2.
-    let found = [15, 16, 17, 19, 20, 21, 22].map(|index| word(gregs + 8 * index));
-    let r = frame.registers;
-    assert_eq!(found, [r.rsp, r.rip, r.rflags, 6, 14, 77, 77]);
-    // REG_CSGSFS: cs, gs, fs, ss.
-    assert_eq!(word(gregs + 8 * 18), 0x33 | 0x2b << 48);
-    // fpregs, uc_sigmask, si_signo, si_addr.
-    assert_eq!(word(gregs + 8 * 23), 0x7000_0000);
-    assert_eq!(word(8 + 296), 77);
-    assert_eq!(bytes[312], 11);
-    assert_eq!(word(312 + 16), 77);
-}
-
-const AVX: FpFormat = FpFormat {
-    bytes: 832,
-    components: 7,
-    mxcsr_mask: 0xffff,
-};
-const SSE_ONLY: FpFormat = FpFormat {
-    bytes: 512,
-    components: 0,
-    mxcsr_mask: 0xffbf,
-};
-
-#[test]
-fn a_state_that_comes_back_is_the_one_that_was_saved() {
-    for format in [AVX, SSE_ONLY] {
-        let mut area = vec![0x11; format.frame_bytes()];
-        area[24..28].copy_from_slice(&0x1f80u32.to_le_bytes());
-        if format.components != 0 {
-            area[512..576].fill(0);
-            area[512] = 7;
-        }
-        format.mark(&mut area);
-        let mut back = area.clone();
-        format.check(&mut back);
-        assert_eq!(back, area);
-    }
-    // A program that knows nothing of AVX has written the legacy part alone.
-    let mut area = vec![0xff; AVX.frame_bytes()];
-    AVX.check(&mut area);
-    assert_eq!(area[512..576], [&[3][..], &[0; 63]].concat()[..]);
+    let (mut program, [mut thread, other]) = process([0, bit(SEGV)]);
+    assert_eq!(program.handler_of_fault(&thread, Signal::Segv), None);
+    program.set_action(SEGV, handler(0x40_1000, 0), [&mut thread]);
+    assert!(program.handler_of_fault(&thread, Signal::Segv).is_some());
+    assert_eq!(program.handler_of_fault(&other, Signal::Segv), None);
+    program.set_action(SEGV, handler(1, 0), [&mut thread]);
+    assert_eq!(program.handler_of_fault(&thread, Signal::Segv), None);
 }
 
 proptest! {
-    #[test]
-    fn a_frame_comes_back_as_it_was(seed: u64) {
-        let frame = frame(seed);
-        let back = Restored::from_bytes(&frame.to_bytes());
-        prop_assert_eq!(back.registers, frame.registers);
-        prop_assert_eq!((back.mask, back.stack, back.fp), (frame.mask, frame.stack, frame.fp.0));
-    }
-
-    /// Whatever lies there, loading it cannot fault (Intel SDM volume 1, 13.8.1: no component that
-    /// is not switched on, nothing in the rest of the header, no reserved bit of MXCSR).
-    #[test]
-    fn any_bytes_become_a_state_that_can_be_loaded(
-        mut area in prop::collection::vec(any::<u8>(), 836),
-        marked: bool,
-    ) {
-        for format in [AVX, SSE_ONLY] {
-            if marked {
-                format.mark(&mut area);
-            }
-            format.check(&mut area);
-            let mxcsr = u32::from_le_bytes(area[24..28].try_into().unwrap());
-            prop_assert_eq!(mxcsr & !format.mxcsr_mask, 0);
-        }
-        AVX.check(&mut area);
-        prop_assert_eq!(area[512] & !7, 0);
-        prop_assert!(area[513..576].iter().all(|byte| *byte == 0));
-    }
-
-    /// The set of due signals is what waits and is neither blocked nor ignored, whatever happens.
+    /// What is due is what waits and is neither blocked nor ignored, whatever happens; and what a
+    /// thread is given is due to it.
     #[test]
     fn due_is_what_is_neither_blocked_nor_ignored(
-        steps in prop::collection::vec((0..6u8, 1..70u64, any::<u64>()), 1..60)
+        steps in prop::collection::vec((0..7u8, 0..3usize, 1..70u64, any::<u64>()), 1..80)
     ) {
-        let mut signals = Signals::new();
-        for (step, signal, word) in steps {
+        let (mut program, mut threads) = process([0, 0, 0]);
+        for (step, index, signal, word) in steps {
+            let thread = &mut threads[index];
             match step {
-                0 | 1 => drop(signals.send(signal, Info::KERNEL)),
-                2 => signals.set_mask(word),
-                3 => drop(signals.set_action(signal, handler(word % 4, word))),
-                4 => drop(signals.take_of(word)),
+                0 => drop(program.send(signal, Info::KERNEL, &threads)),
+                1 => drop(program.send_to(thread, signal, Info::KERNEL)),
+                2 => program.set_mask(thread, word),
+                3 => drop(program.set_action(signal, handler(word % 4, word), &mut threads)),
+                4 => drop(program.take_of(thread, word)),
+                5 => program.set_mask_for_call(thread, word),
                 _ => {
-                    if let Some(delivery) = signals.take() {
+                    let is_due = program.is_due(thread);
+                    let has_mask = thread.mask_behind() != thread.mask();
+                    let delivery = program.next_for(thread);
+                    prop_assert!(delivery.is_some() == is_due || has_mask);
+                    if let Some(delivery) = delivery {
                         prop_assert!(!delivery.action.is_ignore());
-                        signals.enter(delivery.signal, &delivery.action);
+                        prop_assert_eq!(thread.mask() & bit(delivery.signal.into()), 0);
+                        program.enter(thread, delivery.signal, &delivery.action);
                     }
                 }
             }
-            let waits = signals.all_waiting();
-            prop_assert_eq!(signals.due, waits & !signals.mask);
-            prop_assert_eq!(signals.due & signals.ignored, 0);
-            prop_assert!(signals.waiting.len() <= WAITING_MAX);
+            for thread in &threads {
+                let waits = program.waiting() | thread.waiting.set();
+                let ignores = |signal: u64| {
+                    let action = program.action(signal).unwrap();
+                    let by_default = [17, 18, 23, 28].contains(&signal) && action.is_default();
+                    action.is_ignore() || by_default
+                };
+                let ignored = (1..=64).filter(|signal| ignores(*signal));
+                let ignored = ignored.fold(0, |all, signal| all | bit(signal));
+                let due = waits & !thread.mask() & !ignored;
+                prop_assert_eq!(program.is_due(thread), due != 0);
+                prop_assert_eq!(thread.mask() & (bit(9) | bit(19)), 0);
+                prop_assert!(thread.waiting.len() <= WAITING_MAX);
+            }
         }
     }
 }

@@ -40,8 +40,12 @@ impl NodeServices for Node {
         }
     }
 
-    fn wait(&mut self, deadline: Instant) {
-        self.wait_for_news(deadline);
+    fn begin_sleep(&mut self, deadline: Instant) -> Option<Instant> {
+        self.begin_wait(deadline)
+    }
+
+    fn end_sleep(&mut self) {
+        self.end_wait();
     }
 
     fn tick(&self) -> Instant {
@@ -53,7 +57,8 @@ impl NodeServices for Node {
         let own = heartbeat.map_or(earliest, |due| due.max(earliest));
         // The heartbeat goes with the overlay's tick, so that the two cost one interrupt.
         let tick = self.overlay.slow_tick(earliest - TICK_SLACK, TICK);
-        tick.filter(|at| *at <= own + TICK).unwrap_or(own)
+        let tick = tick.filter(|at| *at <= own + TICK).unwrap_or(own);
+        self.kill_at().map_or(tick, |at| at.min(tick))
     }
 
     fn monitor_deadline(&self) -> Option<Instant> {
@@ -65,7 +70,11 @@ impl NodeServices for Node {
     }
 
     fn cancelled(&self) -> Option<u8> {
-        self.cancel().map(|cancel| cancel.signal)
+        self.mailbox.as_ref()?.cancelled(time::now())
+    }
+
+    fn take_signal(&mut self) -> Option<u8> {
+        self.mailbox.as_mut()?.take_signal()
     }
 
     fn request_pages(

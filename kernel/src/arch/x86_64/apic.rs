@@ -30,9 +30,7 @@ const TASK_PRIORITY: u32 = 0x80;
 const END_OF_INTERRUPT: u32 = 0xb0;
 const SPURIOUS: u32 = 0xf0;
 const IN_SERVICE: u32 = 0x100;
-#[cfg(feature = "ktest")]
 const COMMAND_LOW: u32 = 0x300;
-#[cfg(feature = "ktest")]
 const COMMAND_HIGH: u32 = 0x310;
 const LVT_TIMER: u32 = 0x320;
 const LVT_THERMAL: u32 = 0x330;
@@ -94,18 +92,46 @@ fn write(register: u32, value: u32) {
     }
 }
 
-/// Enables the APIC in the mode in which firmware left it. Panics on a machine without one.
+/// Enables the boot core's APIC in the mode in which firmware left it. Panics on a machine without
+/// one.
 pub fn init() {
     assert!(cpuid!(1).edx >> 9 & 1 == 1, "this CPU has no local APIC");
-    let mut msr = Msr::new(BASE_MSR);
     // SAFETY: the CPU has an APIC, so it has this register.
-    let (mode, base) = apic::enabled(unsafe { msr.read() });
+    let (mode, base) = apic::enabled(unsafe { Msr::new(BASE_MSR).read() });
     // SAFETY: as above; the mode is the one it is in, or xAPIC where it was off.
-    unsafe { msr.write(base) };
+    unsafe { Msr::new(BASE_MSR).write(base) };
     ACCESS.call_once(|| match mode {
         Mode::X2apic => Access::Msr,
         Mode::Xapic(registers) => Access::Memory(mm::map_mmio(registers, REGISTERS_BYTES)),
     });
+    set_up();
+    let id = own_id();
+    assert!(
+        id <= apic::MESSAGE_ID_MAX,
+        "the boot processor's APIC id {id} is above {}, where no card's message reaches it: let \
+         firmware give it a lower one",
+        apic::MESSAGE_ID_MAX
+    );
+    debug!("cpu", "local APIC {id} in {mode} mode");
+}
+
+/// Enables the APIC of another core, in the boot core's mode.
+pub(super) fn init_other() {
+    let mut msr = Msr::new(BASE_MSR);
+    // SAFETY: every core has this register; x2APIC mode is entered from xAPIC mode, where the boot
+    // core's APIC is in it and so every APIC has it.
+    unsafe {
+        let (_, base) = apic::enabled(msr.read());
+        msr.write(base);
+        if matches!(access(), Access::Msr) {
+            msr.write(base | apic::BASE_X2APIC);
+        }
+    }
+    set_up();
+}
+
+/// Masks what may not interrupt, and lets the rest.
+fn set_up() {
     write(LVT_TIMER, LVT_MASKED | u32::from(TIMER_VECTOR));
     for (line, register) in [
         (apic::LINE_THERMAL, LVT_THERMAL),
@@ -123,14 +149,6 @@ pub fn init() {
     write(TIMER_INITIAL, 0);
     write(TASK_PRIORITY, 0);
     write(SPURIOUS, SOFTWARE_ENABLE | u32::from(SPURIOUS_VECTOR));
-    let id = own_id();
-    assert!(
-        id <= apic::MESSAGE_ID_MAX,
-        "the boot processor's APIC id {id} is above {}, where no card's message reaches it: let \
-         firmware give it a lower one",
-        apic::MESSAGE_ID_MAX
-    );
-    debug!("cpu", "local APIC {id} in {mode} mode");
 }
 
 fn own_id() -> u32 {
@@ -178,6 +196,50 @@ pub(super) fn timer_ticks_left() -> u32 {
     read(TIMER_CURRENT)
 }
 
+/// What one core sends another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// An interrupt.
+    Interrupt(u8),
+    /// A non-maskable interrupt.
+    Nmi,
+    /// Reset, to wait for [`Message::Start`].
+    Init,
+    /// Begin in real mode, at this page below 1 MiB.
+    Start(u8),
+}
+
+impl Message {
+    /// Its lower half of the command register (Intel SDM volume 3A, 11.6.1).
+    const fn command(self) -> u32 {
+        const LEVEL_ASSERT: u32 = 1 << 14;
+        LEVEL_ASSERT
+            | match self {
+                Self::Interrupt(vector) => vector as u32,
+                Self::Nmi => LVT_NMI,
+                Self::Init => 5 << 8,
+                Self::Start(page) => 6 << 8 | page as u32,
+            }
+    }
+}
+
+/// Sends a message to the core whose APIC has this id.
+pub(super) fn send_to(id: u32, message: Message) {
+    send((destination(id), message.command()));
+}
+
+/// This core's APIC id as it is in the tables of firmware.
+pub(super) fn this_id() -> u32 {
+    own_id()
+}
+
+fn destination(id: u32) -> u32 {
+    match access() {
+        Access::Memory(_) => id << 24,
+        Access::Msr => id,
+    }
+}
+
 /// Sends an NMI to this CPU; for tests.
 #[cfg(feature = "ktest")]
 pub fn send_nmi_to_self() {
@@ -187,19 +249,29 @@ pub fn send_nmi_to_self() {
 /// Sends an interrupt of any vector to this CPU, as a device that firmware left at work would.
 #[cfg(feature = "ktest")]
 pub fn send_to_self(vector: u8) {
-    let (high, low) = nmi_to_self();
-    send((high, low & !LVT_NMI | u32::from(vector)));
+    send_to(own_id(), Message::Interrupt(vector));
 }
 
-#[cfg(feature = "ktest")]
 fn send((high, low): (u32, u32)) {
+    /// Looks at an APIC that is still sending; it takes a few bus cycles.
+    const LOOKS_MAX: u32 = 100_000;
+    const PENDING: u32 = 1 << 12;
     match access() {
         Access::Memory(_) => {
+            for _ in 0..LOOKS_MAX {
+                if read(COMMAND_LOW) & PENDING == 0 {
+                    break;
+                }
+                core::hint::spin_loop();
+            }
             write(COMMAND_HIGH, high);
             write(COMMAND_LOW, low);
         }
-        // SAFETY: the command register of x2APIC mode is one of 64 bits; only tests send.
+        // SAFETY: the command register of x2APIC mode is one of 64 bits. What is sent goes to a
+        // core of this kernel, which has a gate for every vector, or starts one. The fence has the
+        // receiver see what was written before (Intel SDM volume 3A, 11.12.3).
         Access::Msr => unsafe {
+            core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
             Msr::new(apic::msr(COMMAND_LOW)).write(u64::from(high) << 32 | u64::from(low));
         },
     }
@@ -209,12 +281,7 @@ fn send((high, low): (u32, u32)) {
 /// ring 3: high half first, at offsets 0x310 and 0x300 of the page at [`physical_address`].
 #[cfg(feature = "ktest")]
 pub fn nmi_to_self() -> (u32, u32) {
-    const LEVEL_ASSERT: u32 = 1 << 14;
-    let destination = match access() {
-        Access::Memory(_) => own_id() << 24,
-        Access::Msr => own_id(),
-    };
-    (destination, LEVEL_ASSERT | LVT_NMI)
+    (destination(own_id()), Message::Nmi.command())
 }
 
 /// Where the registers lie in xAPIC mode.

@@ -75,6 +75,12 @@ impl FpuState {
 /// Switches on SSE, and AVX when the CPU has it and XSAVE to go with it. Wider registers stay
 /// off; programs ask XGETBV before they use them.
 pub fn init() {
+    switch_on();
+    FORMAT.call_once(find_format);
+}
+
+/// [`init`] on another core.
+pub(super) fn switch_on() {
     let features = cpu::features();
     // SAFETY: x86-64 CPUs have FXSAVE and SSE; OSXSAVE is set only where XSAVE exists, and XCR0
     // only to components the CPU lists (SSE always, AVX by its feature bit).
@@ -96,7 +102,6 @@ pub fn init() {
         }
     }
     reset();
-    FORMAT.call_once(find_format);
 }
 
 /// How states are saved on this CPU.

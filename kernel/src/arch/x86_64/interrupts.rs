@@ -21,12 +21,14 @@ const LEGACY_FIRST: u8 = FIRST_INTERRUPT;
 pub const TIMER_VECTOR: u8 = 48;
 /// First vector for devices.
 const DEVICE_FIRST: u8 = 49;
+/// What one core sends another to have it look at what has changed.
+pub(super) const KICK_VECTOR: u8 = 62;
 /// The APIC's spurious interrupt; old CPUs want the low four bits set.
 pub const SPURIOUS_VECTOR: u8 = 63;
 
 struct State {
     /// Class of device vector `DEVICE_FIRST + i`.
-    devices: [Option<Class>; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
+    devices: [Option<Class>; (KICK_VECTOR - DEVICE_FIRST) as usize],
     /// A program that runs now may be interrupted by the card, for a broadcast.
     for_cast: bool,
     counts: Counts,
@@ -35,7 +37,7 @@ struct State {
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
-    devices: [None; (SPURIOUS_VECTOR - DEVICE_FIRST) as usize],
+    devices: [None; (KICK_VECTOR - DEVICE_FIRST) as usize],
     for_cast: false,
     counts: Counts::new(),
     stray_is_logged: false,
@@ -69,7 +71,8 @@ pub fn counts() -> Counts {
 pub(super) fn acknowledge(vector: u8, place: Place) -> Class {
     let expected = match vector {
         TIMER_VECTOR => Some(timer::fired()),
-        DEVICE_FIRST..SPURIOUS_VECTOR => {
+        KICK_VECTOR => Some(Class::Kick),
+        DEVICE_FIRST..KICK_VECTOR => {
             let state = STATE.lock();
             match state.devices[usize::from(vector - DEVICE_FIRST)] {
                 Some(Class::Nic) if state.for_cast && place == Place::User => Some(Class::Cast),

@@ -50,7 +50,7 @@ fn banks() -> u8 {
     }
 }
 
-/// Reports what was found before this boot, and has every bank report what it finds.
+/// Reports what this core's banks found before this boot, and has each report what it finds.
 pub fn init() {
     let banks = banks();
     if banks == 0 {

@@ -2,6 +2,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
+//! | [`cores`] | the other cores: starting them, work for all, one lock, forgotten translations |
 //! | [`cpu`] | features, control registers |
 //! | [`gdt`] | segments, task state, interrupt stacks |
 //! | [`trap`] | entry stubs, interrupt table, what happens on a trap in ring 0 |
@@ -15,11 +16,13 @@
 //! | [`entropy`], [`rtc`], [`serial`] | random seeds, the date, COM1 |
 //! | [`probe`], `test_programs` | expected faults and small programs, for tests |
 //!
-//! Invariant: interrupts are off in ring 0 except inside [`idle::wait`]. GS is never used by the
-//! kernel, so no SWAPGS can be forgotten: there is one CPU and its state is a static.
+//! Invariant: interrupts are off in ring 0 except where a core sleeps ([`idle`], [`cores`]). GS is
+//! never used by the kernel, so no SWAPGS can be forgotten: what a core has of its own lies in
+//! arrays, and [`gdt::this`] says which core this is.
 
 pub mod apic;
 pub mod clock;
+pub mod cores;
 pub mod cpu;
 pub mod entropy;
 pub mod fpu;
@@ -69,12 +72,13 @@ const KEYBOARD_PULSE_RESET: u8 = 0xfe;
 /// Whether a test runs: the machine is then left and not halted.
 static LEAVE_WHEN_DONE: AtomicBool = AtomicBool::new(false);
 
-/// State of the one CPU: a static that only this CPU touches.
+/// A static that one core touches, or each core its own part of.
 #[repr(transparent)]
 struct CpuCell<T>(UnsafeCell<T>);
 
-// SAFETY: there is one CPU, interrupts are off in ring 0, and the handlers that run in spite of
-// that (NMI, machine check) do not touch these statics.
+// SAFETY: tables are written by the boot core before there are others; what changes later is an
+// array with an element for each core. Interrupts are off in ring 0, and the handlers that run in
+// spite of that (NMI, machine check) do not touch these statics.
 unsafe impl<T> Sync for CpuCell<T> {}
 
 impl<T> CpuCell<T> {

@@ -3,33 +3,40 @@
 //! Neighbours: the agent arms it with the class of the earliest deadline before a program runs;
 //! [`super::idle`] arms it for the time it sleeps.
 //!
+//! Each core has one.
+//!
 //! Invariant: nothing is armed unless somebody asked; after it fired it is silent.
 
 use kernel_core::interrupts::Class;
-use spin::Mutex;
+use kernel_core::threads::CORES_MAX;
+use spin::{Mutex, MutexGuard};
 
-use super::{apic, clock};
+use super::{apic, clock, gdt};
 use crate::time::{self, Instant};
 
-/// Class of the deadline that is armed.
-static ARMED: Mutex<Option<Class>> = Mutex::new(None);
+/// Class of the deadline that is armed, by core. Nobody looks at another core's.
+static ARMED: [Mutex<Option<Class>>; CORES_MAX] = [const { Mutex::new(None) }; CORES_MAX];
+
+fn armed() -> MutexGuard<'static, Option<Class>> {
+    ARMED[gdt::this()].lock()
+}
 
 /// Asks for one interrupt of `class` at `deadline`, in place of the one armed before. A deadline
 /// in the past fires at once; one farther away than the counter reaches (tens of seconds) fires
 /// early, and whoever gets the interrupt looks at the clock and arms again.
 pub fn arm(deadline: Instant, class: Class) {
     let micros = deadline.saturating_since(time::now()).as_micros();
-    *ARMED.lock() = Some(class);
+    *armed() = Some(class);
     apic::start_timer(clock::timer_ticks(micros));
 }
 
 /// Takes the armed deadline back.
 pub fn disarm() {
-    *ARMED.lock() = None;
+    *armed() = None;
     apic::stop_timer();
 }
 
 /// The timer interrupt came: its class, [`Class::Spurious`] when the deadline had been taken back.
 pub(super) fn fired() -> Class {
-    ARMED.lock().take().unwrap_or(Class::Spurious)
+    armed().take().unwrap_or(Class::Spurious)
 }

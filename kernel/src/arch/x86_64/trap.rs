@@ -12,7 +12,7 @@
 
 use core::arch::naked_asm;
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use x86_64::instructions::port::Port;
 use x86_64::instructions::tables::lidt;
@@ -74,6 +74,14 @@ pub fn name(vector: u8) -> &'static str {
         .get(usize::from(vector))
         .copied()
         .unwrap_or("unexpected interrupt")
+}
+
+/// The kernel has panicked: a core that gets an NMI stands still.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Has every NMI from now on stop the core that gets it.
+pub(super) fn stop_at_nmi() {
+    STOPPED.store(true, Ordering::Relaxed);
 }
 
 /// Non-maskable interrupts seen.
@@ -227,6 +235,14 @@ pub fn init() {
             let stub = first + u64::from(vector - FIRST_INTERRUPT) * INTERRUPT_STUB_BYTES;
             table.0[usize::from(vector)] = Gate::new(stub, vector);
         }
+    }
+    load();
+}
+
+/// Loads the interrupt table on this core.
+pub(super) fn load() {
+    // SAFETY: the table is complete, lives as long as the kernel and is not written to any more.
+    unsafe {
         lidt(&DescriptorTablePointer {
             limit: (size_of::<Table>() - 1) as u16,
             base: x86_64::VirtAddr::from_ptr(TABLE.get()),
@@ -347,6 +363,9 @@ extern "C" fn handle(frame: &mut TrapFrame) {
 fn on_nmi(frame: &TrapFrame) {
     /// System control port B: bit 7 memory parity (SERR), bit 6 channel check.
     const CONTROL_B: u16 = 0x61;
+    if STOPPED.load(Ordering::Relaxed) {
+        super::halt();
+    }
     NMIS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: reading the port changes nothing.
     let reason: u8 = unsafe { Port::new(CONTROL_B).read() };

@@ -8,6 +8,10 @@
 //!
 //! Neighbours: [`super::trap`] jumps to [`trap_from_user`]; `process` calls [`run`] in a loop.
 //!
+//! Each core has a [`Turn`], which its entry code must find before it has a register to itself.
+//! SYSCALL enters at code of the core's own ([`ENTRIES`]), which knows where that is. Every other
+//! trap arrives on a stack of the core's own, with the way to it above the stack's first word.
+//!
 //! Invariant: GS is never used in ring 0, so there is no SWAPGS; between SYSCALL and the change of
 //! stack only NMI and machine check can come, which have stacks of their own.
 
@@ -17,6 +21,7 @@ use core::mem::offset_of;
 
 use kernel_core::addr::USER_END;
 use kernel_core::crash::Registers;
+use kernel_core::threads::CORES_MAX;
 use x86_64::VirtAddr;
 use x86_64::instructions::segmentation::{DS, ES, FS, GS, Segment};
 use x86_64::registers::control::{Cr2, Efer, EferFlags};
@@ -24,10 +29,15 @@ use x86_64::registers::model_specific::{FsBase, GsBase, LStar, Msr, SFMask};
 use x86_64::registers::rflags::RFlags;
 use x86_64::structures::gdt::SegmentSelector;
 
-use super::gdt::{KERNEL_CODE, USER_CODE, USER_DATA, set_trap_stack};
+use super::gdt::{self, KERNEL_CODE, StackIndex, USER_CODE, USER_DATA};
 use super::interrupts::{self, Class, Place};
 use super::trap::{FIRST_INTERRUPT, GENERAL_PROTECTION, PAGE_FAULT};
 use super::{CpuCell, StackBytes};
+
+/// The entries for SYSCALL of these cores.
+macro_rules! entries {
+    ($($core:literal)*) => { [$(syscall_entry::<$core>),*] };
+}
 
 /// Flags a program may set itself; all others are as the kernel wants them.
 const USER_FLAGS: u64 = 0x0020_0dd5 | 1 << 18;
@@ -226,29 +236,63 @@ struct Turn {
     gs_base: u64,
 }
 
-static TURN: CpuCell<Turn> = CpuCell::new(Turn {
-    kernel_rsp: 0,
-    context: core::ptr::null_mut(),
-    user_rsp: 0,
-    fs_base: 0,
-    gs_base: 0,
-});
+impl Turn {
+    const NONE: Self = Self {
+        kernel_rsp: 0,
+        context: core::ptr::null_mut(),
+        user_rsp: 0,
+        fs_base: 0,
+        gs_base: 0,
+    };
+}
 
-/// Stack on which a trap from ring 3 stores its five or six words before [`trap_from_user`] has
-/// moved them to the context. Nothing else ever uses it.
-static TRAP_STACK: CpuCell<StackBytes<256>> = CpuCell::new(StackBytes([0; 256]));
+static TURNS: CpuCell<[Turn; CORES_MAX]> = CpuCell::new([Turn::NONE; CORES_MAX]);
+
+/// The turn of a core.
+fn turn(core: usize) -> *mut Turn {
+    assert!(core < CORES_MAX, "core {core}");
+    // The place of an element, of which no reference is made.
+    TURNS.get().cast::<Turn>().wrapping_add(core)
+}
+
+/// Bytes of a trap stack.
+const TRAP_STACK_BYTES: usize = 256;
+/// Bytes above the first word of a stack: the way to the core's turn, and as many again so that the
+/// stack's top is aligned.
+const ABOVE_BYTES: u64 = 16;
+
+/// Stacks on which a trap from ring 3 stores its five or six words before [`trap_from_user`] has
+/// moved them to the context. Nothing else ever uses them.
+static TRAP_STACKS: CpuCell<[StackBytes<TRAP_STACK_BYTES>; CORES_MAX]> =
+    CpuCell::new([const { StackBytes([0; TRAP_STACK_BYTES]) }; CORES_MAX]);
+
+/// Writes the way to a core's turn at the end of a stack; the top that is left.
+fn mark_stack(core: usize, end: u64) -> u64 {
+    let top = end - ABOVE_BYTES;
+    // SAFETY: the caller gives the end of a stack of the core's that is mapped and not in use.
+    unsafe { (top as *mut u64).write(turn(core) as u64) };
+    top
+}
+
+/// Gives an interrupt of a core its guarded stack; `end` is the address after its last byte.
+pub fn use_stack(core: usize, index: StackIndex, end: u64) {
+    gdt::set_stack(core, index, mark_stack(core, end));
+}
 
 /// Code segment that SYSENTER loads; with none it is a general-protection fault.
 const SYSENTER_CS: u32 = 0x174;
 /// Debug control without any breakpoint; the bit is always one.
 const NO_BREAKPOINTS: u64 = 0x400;
 
-/// Switches on SYSCALL (AMD APM volume 2, 6.1.1) and closes what firmware or a boot loader may have
-/// left open: SYSENTER, which would enter ring 0 at their address, and hardware breakpoints, which
-/// would stop programs.
+/// Switches on SYSCALL on this core (AMD APM volume 2, 6.1.1) and closes what firmware or a boot
+/// loader may have left open: SYSENTER, which would enter ring 0 at their address, and hardware
+/// breakpoints, which would stop programs.
 pub fn init() {
     const STAR: u32 = 0xc000_0081;
-    set_trap_stack(TRAP_STACK.get() as u64 + size_of::<StackBytes<256>>() as u64);
+    let core = gdt::this();
+    let stacks = TRAP_STACKS.get() as u64;
+    let end = stacks + ((core + 1) * TRAP_STACK_BYTES) as u64;
+    gdt::set_trap_stack(core, mark_stack(core, end));
     // SYSRET loads CS from the upper field + 16 and SS from it + 8.
     let sysret_base = u64::from(USER_DATA - 8);
     debug_assert!(sysret_base + 16 == u64::from(USER_CODE));
@@ -258,7 +302,7 @@ pub fn init() {
     unsafe {
         Efer::update(|flags| flags.insert(EferFlags::SYSTEM_CALL_EXTENSIONS));
         Msr::new(STAR).write(sysret_base << 48 | u64::from(KERNEL_CODE) << 32);
-        LStar::write(VirtAddr::new(syscall_entry as *const () as u64));
+        LStar::write(VirtAddr::new(ENTRIES[core] as *const () as u64));
         SFMask::write(RFlags::from_bits_truncate(!0x2));
         Msr::new(SYSENTER_CS).write(0);
         core::arch::asm!("mov dr7, {}", in(reg) NO_BREAKPOINTS, options(nomem, nostack));
@@ -278,8 +322,8 @@ pub fn reset_segments() {
     }
     FsBase::write(VirtAddr::zero());
     GsBase::write(VirtAddr::zero());
-    // SAFETY: one CPU, and `run` is not in progress: nobody else refers to the cell.
-    let turn = unsafe { &mut *TURN.get() };
+    // SAFETY: the turn is this core's, and `run` is not in progress: nobody else refers to it.
+    let turn = unsafe { &mut *turn(gdt::this()) };
     (turn.fs_base, turn.gs_base) = (0, 0);
 }
 
@@ -294,10 +338,12 @@ pub fn run(context: &mut UserContext) -> Trap {
         };
     }
     context.rflags = context.rflags & USER_FLAGS | FIXED_FLAGS;
-    load_bases(context);
+    let turn = turn(gdt::this());
+    // SAFETY: the turn is this core's, and `run` is not re-entered: nobody else refers to it.
+    load_bases(unsafe { &mut *turn }, context);
     // SAFETY: the context outlives the call, no other refers to it meanwhile; rip and flags have
     // been checked above; ring 3 can reach only what its page tables give it.
-    unsafe { enter(context) };
+    unsafe { enter(context, turn) };
     if context.by_syscall != 0 {
         return Trap::Syscall;
     }
@@ -325,9 +371,7 @@ fn is_kernel_half(address: u64) -> bool {
 
 /// Loads the segment bases, where they differ from what the CPU has. One that is not canonical
 /// cannot be loaded; `process` refuses those, here they count as zero.
-fn load_bases(context: &UserContext) {
-    // SAFETY: one CPU, and `run` is not re-entered: nobody else refers to the cell.
-    let turn = unsafe { &mut *TURN.get() };
+fn load_bases(turn: &mut Turn, context: &UserContext) {
     if turn.fs_base != context.fs_base {
         FsBase::write(VirtAddr::try_new(context.fs_base).unwrap_or(VirtAddr::zero()));
         turn.fs_base = context.fs_base;
@@ -340,11 +384,11 @@ fn load_bases(context: &UserContext) {
 
 /// Enters ring 3; returns at the next trap, through [`leave`].
 #[unsafe(naked)]
-unsafe extern "C" fn enter(context: *mut UserContext) {
+unsafe extern "C" fn enter(context: *mut UserContext, turn: *mut Turn) {
     naked_asm!(
         "push rbx", "push rbp", "push r12", "push r13", "push r14", "push r15",
-        "mov [rip + {turn} + {kernel_rsp}], rsp",
-        "mov [rip + {turn} + {context}], rdi",
+        "mov [rsi + {kernel_rsp}], rsp",
+        "mov [rsi + {context}], rdi",
         "mov rax, [rdi + {rax}]", "mov rbx, [rdi + {rbx}]", "mov rdx, [rdi + {rdx}]",
         "mov rsi, [rdi + {rsi}]", "mov rbp, [rdi + {rbp}]", "mov r8, [rdi + {r8}]",
         "mov r9, [rdi + {r9}]", "mov r10, [rdi + {r10}]", "mov r12, [rdi + {r12}]",
@@ -366,7 +410,6 @@ unsafe extern "C" fn enter(context: *mut UserContext) {
         "mov r11, [rdi + {r11}]",
         "mov rdi, [rdi + {rdi}]",
         "iretq",
-        turn = sym TURN,
         kernel_rsp = const offset_of!(Turn, kernel_rsp),
         context = const offset_of!(Turn, context),
         user_data = const USER_DATA, user_code = const USER_CODE,
@@ -383,10 +426,10 @@ unsafe extern "C" fn enter(context: *mut UserContext) {
     )
 }
 
-/// Where SYSCALL arrives: on the program's stack, its `rip` in `rcx` and its flags in `r11`,
-/// interrupts off.
+/// Where SYSCALL arrives on core `CORE`: on the program's stack, its `rip` in `rcx` and its flags
+/// in `r11`, interrupts off.
 #[unsafe(naked)]
-unsafe extern "C" fn syscall_entry() {
+extern "C" fn syscall_entry<const CORE: usize>() {
     naked_asm!(
         "mov [rip + {turn} + {user_rsp}], rsp",
         "mov rsp, [rip + {turn} + {context}]",
@@ -400,10 +443,13 @@ unsafe extern "C" fn syscall_entry() {
         "mov qword ptr [rsp + {by_syscall}], 1",
         "mov rax, [rip + {turn} + {user_rsp}]",
         "mov [rsp + {rsp}], rax",
+        "mov rsp, [rip + {turn} + {kernel_rsp}]",
         "jmp {leave}",
-        turn = sym TURN,
+        turn = sym TURNS,
         leave = sym leave,
-        context = const offset_of!(Turn, context), user_rsp = const offset_of!(Turn, user_rsp),
+        kernel_rsp = const CORE * size_of::<Turn>() + offset_of!(Turn, kernel_rsp),
+        context = const CORE * size_of::<Turn>() + offset_of!(Turn, context),
+        user_rsp = const CORE * size_of::<Turn>() + offset_of!(Turn, user_rsp),
         rax = const offset_of!(UserContext, rax), rbx = const offset_of!(UserContext, rbx),
         rcx = const offset_of!(UserContext, rcx), rdx = const offset_of!(UserContext, rdx),
         rsi = const offset_of!(UserContext, rsi), rdi = const offset_of!(UserContext, rdi),
@@ -417,13 +463,20 @@ unsafe extern "C" fn syscall_entry() {
     )
 }
 
+/// Where SYSCALL arrives, by core.
+static ENTRIES: [extern "C" fn(); CORES_MAX] = entries!(
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+);
+
 /// Where every other trap from ring 3 arrives, from `trap::entry`: on the stack lie vector, error
-/// code, rip, cs, rflags, rsp, ss.
+/// code, rip, cs, rflags, rsp, ss, and above them the way to the core's turn.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn trap_from_user() {
     naked_asm!(
         "push rax",
-        "mov rax, [rip + {turn} + {context}]",
+        "mov rax, [rsp + {way}]",
+        "mov rax, [rax + {context}]",
         "mov [rax + {rbx}], rbx", "mov [rax + {rcx}], rcx", "mov [rax + {rdx}], rdx",
         "mov [rax + {rsi}], rsi", "mov [rax + {rdi}], rdi", "mov [rax + {rbp}], rbp",
         "mov [rax + {r8}], r8", "mov [rax + {r9}], r9", "mov [rax + {r10}], r10",
@@ -437,10 +490,14 @@ pub(super) unsafe extern "C" fn trap_from_user() {
         "pop rcx",
         "pop qword ptr [rax + {rflags}]",
         "pop qword ptr [rax + {rsp}]",
+        "mov rcx, [rsp + 8]",
+        "mov rsp, [rcx + {kernel_rsp}]",
         // `leave` sets the flags to what Rust expects: the program may have had DF or AC set.
         "jmp {leave}",
-        turn = sym TURN,
         leave = sym leave,
+        // Above rax and the seven words of the trap.
+        way = const 8 * 8,
+        kernel_rsp = const offset_of!(Turn, kernel_rsp),
         context = const offset_of!(Turn, context),
         rax = const offset_of!(UserContext, rax), rbx = const offset_of!(UserContext, rbx),
         rcx = const offset_of!(UserContext, rcx), rdx = const offset_of!(UserContext, rdx),
@@ -456,16 +513,10 @@ pub(super) unsafe extern "C" fn trap_from_user() {
     )
 }
 
-/// Returns from [`enter`] on the kernel's stack.
+/// Returns from [`enter`], on whose stack it is.
 #[unsafe(naked)]
-unsafe extern "C" fn leave() {
+extern "C" fn leave() {
     naked_asm!(
-        "mov rsp, [rip + {turn} + {kernel_rsp}]",
-        "push 2",
-        "popfq",
-        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbp", "pop rbx",
-        "ret",
-        turn = sym TURN,
-        kernel_rsp = const offset_of!(Turn, kernel_rsp),
+        "push 2", "popfq", "pop r15", "pop r14", "pop r13", "pop r12", "pop rbp", "pop rbx", "ret",
     )
 }

@@ -183,7 +183,7 @@ where
     let mut transmit = queue::<_, SEND>(&mut transport, QUEUE_TRANSMIT)?;
     receive.set_dev_notify(false);
     transmit.set_dev_notify(false);
-    let buffers = |slots| Pool::new(slots).ok_or(StartError::NoMemory);
+    let buffers = |slots| Pool::new(slots, 64).ok_or(StartError::NoMemory);
     let (received, to_send) = (buffers(RECEIVE_ENTRIES)?, buffers(TRANSMIT_ENTRIES)?);
     transport.finish_init();
     let sending = Sending {

@@ -5,27 +5,26 @@ use hearth_abi::linux::{fcntl, open};
 use kernel_core::files::{Opened, Place};
 
 use super::Args;
-use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 
 /// Types of a lock in `struct flock`.
 const WRITE_LOCK: u16 = 1;
 const NO_LOCK: u16 = 2;
 
-impl Process {
+impl Current<'_> {
     pub(super) fn close(&mut self, fd: u64) -> Result<u64, Stop> {
-        self.files.descriptors.close(fd)?;
+        self.process.files.descriptors.close(fd)?;
         Ok(0)
     }
 
     pub(super) fn dup(&mut self, fd: u64) -> Result<u64, Stop> {
-        Ok(self.files.descriptors.copy(fd, 0, false)?)
+        Ok(self.process.files.descriptors.copy(fd, 0, false)?)
     }
 
     pub(super) fn dup2(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, to, ..] = args;
-        Ok(self.files.descriptors.copy_to(fd, to, false)?)
+        Ok(self.process.files.descriptors.copy_to(fd, to, false)?)
     }
 
     pub(super) fn dup3(&mut self, args: Args) -> Result<u64, Stop> {
@@ -34,25 +33,33 @@ impl Process {
             return Err(Errno::EINVAL.into());
         }
         let close_on_exec = flags & open::CLOEXEC != 0;
-        Ok(self.files.descriptors.copy_to(fd, to, close_on_exec)?)
+        Ok(self
+            .process
+            .files
+            .descriptors
+            .copy_to(fd, to, close_on_exec)?)
     }
 
     pub(super) fn lseek(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, offset, whence, ..] = args;
-        let opened = self.files.descriptors.get(fd)?.opened;
-        let bytes = self.files.names.metadata(opened).bytes;
-        Ok(self.files.descriptors.seek(fd, offset, whence, bytes)?)
+        let opened = self.process.files.descriptors.get(fd)?.opened;
+        let bytes = self.process.files.names.metadata(opened).bytes;
+        Ok(self
+            .process
+            .files
+            .descriptors
+            .seek(fd, offset, whence, bytes)?)
     }
 
     /// No descriptor is a terminal.
     pub(super) fn ioctl(&mut self, fd: u64) -> Result<u64, Stop> {
-        self.files.descriptors.get(fd)?;
+        self.process.files.descriptors.get(fd)?;
         Err(Errno::ENOTTY.into())
     }
 
     /// What is read only has nothing to be written back.
     pub(super) fn fsync(&mut self, fd: u64) -> Result<u64, Stop> {
-        match self.files.descriptors.get(fd)?.opened {
+        match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) => Err(Errno::EINVAL.into()),
             Opened::Place(_) => Ok(0),
         }
@@ -60,19 +67,15 @@ impl Process {
 
     /// Advice about a file that is in memory.
     pub(super) fn fadvise64(&mut self, fd: u64) -> Result<u64, Stop> {
-        match self.files.descriptors.get(fd)?.opened {
+        match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) => Err(Errno::ESPIPE.into()),
             Opened::Place(_) => Ok(0),
         }
     }
 
-    pub(super) fn fcntl(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn fcntl(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, command, argument, ..] = args;
-        let descriptors = &mut self.files.descriptors;
+        let descriptors = &mut self.process.files.descriptors;
         let description = *descriptors.get(fd)?;
         let is_file = matches!(description.opened, Opened::Place(Place::File(_)));
         match command {
@@ -93,11 +96,11 @@ impl Process {
             }
             // The program is alone with its files: every lock is free.
             fcntl::GETLK | fcntl::SETLK | fcntl::SETLKW if is_file => {
-                let kind = u16::from_le_bytes(self.read_array(services, argument)?);
+                let kind = u16::from_le_bytes(self.read_array(argument)?);
                 match (command, kind) {
                     (_, kind) if kind > NO_LOCK => return Err(Errno::EINVAL.into()),
                     (fcntl::GETLK, _) => {
-                        self.write_bytes(services, argument, &NO_LOCK.to_le_bytes())?;
+                        self.write_bytes(argument, &NO_LOCK.to_le_bytes())?;
                     }
                     (_, WRITE_LOCK) => return Err(Errno::EBADF.into()),
                     _ => {}

@@ -26,7 +26,7 @@ use netstack::time::{Instant, Micros};
 use super::Args;
 use crate::agent::exchange::State;
 use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::process::hardware::Hardware;
 use crate::time;
@@ -40,37 +40,29 @@ const LISTED: usize = 64;
 /// What an exchange takes of the heap for each rank: which blocks have come and gone, who is ready.
 const RANK_BYTES: u64 = 16;
 
-impl Process {
-    pub(super) fn hearth_self(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+impl Current<'_> {
+    pub(super) fn hearth_self(&mut self, args: Args) -> Result<u64, Stop> {
         let identity = Identity {
-            rank: self.spec.rank.0,
-            size: self.spec.size,
-            job: self.spec.job.0,
+            rank: self.process.spec.rank.0,
+            size: self.process.spec.size,
+            job: self.process.spec.job.0,
             outstanding_max: OUTSTANDING_MAX,
         };
-        self.write_bytes(services, args[0], &identity.to_bytes())?;
+        self.write_bytes(args[0], &identity.to_bytes())?;
         Ok(0)
     }
 
     /// Posts an operation; the number of its request.
-    pub(super) fn hearth_post(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn hearth_post(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, ..] = args;
         if length != OPERATION_BYTES as u64 {
             return Err(Errno::EINVAL.into());
         }
-        let bytes = self.read_array(services, address)?;
+        let bytes = self.read_array(address)?;
         let operation = Operation::from_bytes(&bytes).ok_or(Errno::EINVAL)?;
         let kind = Kind::from_number(operation.kind).ok_or(Errno::EINVAL)?;
         let rank = Rank(operation.rank);
-        if rank.0 >= self.spec.size {
+        if rank.0 >= self.process.spec.size {
             return Err(Errno::EINVAL.into());
         }
         let Operation {
@@ -90,19 +82,18 @@ impl Process {
         }
         if flags & SIT_OUT != 0 {
             let why = Why::from_number(tag).ok_or(Errno::EINVAL)?;
-            let exchange = services.exchange();
+            let exchange = self.services.exchange();
             if !exchange.has_room(0) {
                 return Err(Errno::ENOMEM.into());
             }
             exchange.sit_out(time::now(), context, (rank, why))?;
-            services.poll();
-            self.streams.collect(services);
+            self.poll();
             return Ok(0);
         }
         let op = match kind {
             Kind::Send => {
                 let from = UserSlice::new(operation.send, operation.send_bytes)?;
-                self.bring_in(services, from, Access::Read)?;
+                self.bring_in(from, Access::Read)?;
                 Op::Send {
                     to: rank,
                     context,
@@ -113,7 +104,7 @@ impl Process {
             }
             Kind::Receive => {
                 let to = UserSlice::new(operation.receive, operation.receive_bytes)?;
-                self.bring_in(services, to, Access::Write)?;
+                self.bring_in(to, Access::Write)?;
                 Op::Receive {
                     from: (flags & ANY_RANK == 0).then_some(rank),
                     context,
@@ -122,7 +113,7 @@ impl Process {
                     capacity: operation.receive_bytes,
                 }
             }
-            Kind::AllToAll => self.all_to_all(services, &operation)?,
+            Kind::AllToAll => self.all_to_all(&operation)?,
             Kind::Barrier => Op::Barrier { context },
         };
         if flags & CHECK != 0 {
@@ -130,23 +121,18 @@ impl Process {
         }
         // Bringing pages in has taken time, in which others have taken of the heap.
         let needed = match &op {
-            Op::AllToAll { .. } => u64::from(self.spec.size) * RANK_BYTES,
+            Op::AllToAll { .. } => u64::from(self.process.spec.size) * RANK_BYTES,
             Op::Send { .. } | Op::Receive { .. } | Op::Barrier { .. } => 0,
         };
-        if !services.exchange().has_room(needed) {
+        if !self.services.exchange().has_room(needed) {
             return Err(Errno::ENOMEM.into());
         }
-        let request = services.exchange().post(time::now(), op)?;
-        services.poll();
-        self.streams.collect(services);
+        let request = self.services.exchange().post(time::now(), op)?;
+        self.poll();
         Ok(request.into())
     }
 
-    fn all_to_all(
-        &mut self,
-        services: &mut dyn NodeServices,
-        operation: &Operation,
-    ) -> Result<Op, Stop> {
+    fn all_to_all(&mut self, operation: &Operation) -> Result<Op, Stop> {
         let lists = [
             operation.send_counts,
             operation.send_offsets,
@@ -157,8 +143,8 @@ impl Process {
             [0, 0, 0, 0] => 0,
             _ => 2 * size_of::<Part>() as u64,
         };
-        let needed = u64::from(self.spec.size) * (RANK_BYTES + listed);
-        if !services.exchange().has_room(needed) {
+        let needed = u64::from(self.process.spec.size) * (RANK_BYTES + listed);
+        if !self.services.exchange().has_room(needed) {
             return Err(Errno::ENOMEM.into());
         }
         let (send, receive) = match lists {
@@ -167,13 +153,13 @@ impl Process {
                 (equal(operation.send_bytes), equal(operation.receive_bytes))
             }
             [to, to_at, from, from_at] if !lists.contains(&0) => (
-                Layout::Parts(self.parts(services, to, to_at)?),
-                Layout::Parts(self.parts(services, from, from_at)?),
+                Layout::Parts(self.parts(to, to_at)?),
+                Layout::Parts(self.parts(from, from_at)?),
             ),
             _ => return Err(Errno::EINVAL.into()),
         };
-        self.bring_in_blocks(services, operation.send, &send, Access::Read)?;
-        self.bring_in_blocks(services, operation.receive, &receive, Access::Write)?;
+        self.bring_in_blocks(operation.send, &send, Access::Read)?;
+        self.bring_in_blocks(operation.receive, &receive, Access::Write)?;
         let side = |address: u64, layout: Layout| Side {
             buffer: BufferId(address),
             layout,
@@ -186,13 +172,8 @@ impl Process {
     }
 
     /// The blocks that two lists of the program name.
-    fn parts(
-        &mut self,
-        services: &mut dyn NodeServices,
-        counts: u64,
-        offsets: u64,
-    ) -> Result<Vec<Part>, Stop> {
-        let size = self.spec.size as usize;
+    fn parts(&mut self, counts: u64, offsets: u64) -> Result<Vec<Part>, Stop> {
+        let size = self.process.spec.size as usize;
         let mut parts = Vec::new();
         parts.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
         while parts.len() < size {
@@ -202,7 +183,7 @@ impl Process {
             for (words, list) in words.iter_mut().zip([counts, offsets]) {
                 let start = list.checked_add(done).ok_or(Errno::EFAULT)?;
                 let from = UserSlice::new(start, length as u64)?;
-                self.read_user(services, from, &mut words[..length])?;
+                self.read_user(from, &mut words[..length])?;
             }
             let [counts, offsets] = words.each_ref().map(|words| words[..length].as_chunks().0);
             let pairs = counts.iter().zip(offsets);
@@ -210,7 +191,7 @@ impl Process {
                 offset: u64::from_le_bytes(*offset),
                 bytes: u64::from_le_bytes(*bytes),
             }));
-            self.look_up(services)?;
+            self.look_up()?;
         }
         Ok(parts)
     }
@@ -218,51 +199,44 @@ impl Process {
     /// Brings in the blocks of one side.
     fn bring_in_blocks(
         &mut self,
-        services: &mut dyn NodeServices,
         address: u64,
         layout: &Layout,
         access: Access,
     ) -> Result<(), Stop> {
-        for rank in 0..self.spec.size {
+        for rank in 0..self.process.spec.size {
             let part = layout.part(Rank(rank));
             if part.bytes > 0 {
                 let start = address.checked_add(part.offset).ok_or(Errno::EFAULT)?;
-                self.bring_in(services, UserSlice::new(start, part.bytes)?, access)?;
+                self.bring_in(UserSlice::new(start, part.bytes)?, access)?;
             }
         }
         Ok(())
     }
 
     /// Brings in all pages of a range, as if the program had touched them.
-    fn bring_in(
-        &mut self,
-        services: &mut dyn NodeServices,
-        range: UserSlice,
-        access: Access,
-    ) -> Result<(), Stop> {
+    fn bring_in(&mut self, range: UserSlice, access: Access) -> Result<(), Stop> {
         let mut rest = range;
         while rest.length() > 0 {
             let piece = rest.first(PIECE);
-            let missing = self.memory().lacks(&mut Hardware::new(), piece, access);
+            let missing = self
+                .process
+                .memory()
+                .lacks(&mut Hardware::new(), piece, access);
             let there = match missing {
                 None => piece.length(),
                 Some(address) => {
-                    self.fault_for_kernel(services, address, access)?;
+                    self.fault_for_kernel(address, access)?;
                     address - rest.start()
                 }
             };
             rest = rest.after(there);
-            self.look_up(services)?;
+            self.look_up()?;
         }
         Ok(())
     }
 
     /// Waits for requests, see `hearth_abi::exchange`.
-    pub(super) fn hearth_wait(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn hearth_wait(&mut self, args: Args) -> Result<u64, Stop> {
         let [list, count, statuses, flags, micros, ..] = args;
         if count > WAIT_MAX || flags & !(WAIT_ANY | WAIT_SPIN) != 0 {
             return Err(Errno::EINVAL.into());
@@ -275,85 +249,81 @@ impl Process {
             .try_reserve_exact(count as usize)
             .map_err(|_| Errno::ENOMEM)?;
         bytes.resize(length, 0);
-        self.read_user(
-            services,
-            UserSlice::new(list, bytes.len() as u64)?,
-            &mut bytes,
-        )?;
+        self.read_user(UserSlice::new(list, bytes.len() as u64)?, &mut bytes)?;
         let (words, _) = bytes.as_chunks();
         requests.extend(words.iter().copied().map(u32::from_le_bytes));
-        check_requests(services, &requests)?;
-        let deadline = match micros {
+        check_requests(self.services, &requests)?;
+        let deadline = self.thread.deadline(|| match micros {
             FOREVER => Instant::FAR_FUTURE,
             micros => time::now() + Micros(micros),
-        };
+        });
         let any = flags & WAIT_ANY != 0;
-        let mut looked = false;
-        let mut stuck_at = None;
         loop {
             let mut pending = 0;
             let mut stuck = Vec::new();
             // Of nearly all programs none ever is.
-            let may_be_stuck = micros == FOREVER && services.exchange().is_full();
+            let may_be_stuck = micros == FOREVER && self.services.exchange().is_full();
             for (place, &request) in requests.iter().enumerate() {
-                match services.exchange().state(request) {
+                match self.services.exchange().state(request) {
                     State::Finished(status) if any => {
-                        self.tell(services, (list, statuses), (place, 0), &status)?;
-                        services.exchange().forget(time::now(), request);
+                        self.tell((list, statuses), (place, 0), &status)?;
+                        self.services.exchange().forget(time::now(), request);
                         return Ok(place as u64 + 1);
                     }
                     State::Pending => {
                         pending += 1;
-                        if may_be_stuck && services.exchange().is_stuck(request) {
+                        if may_be_stuck && self.services.exchange().is_stuck(request) {
                             stuck.push(request);
                         }
                     }
                     State::Finished(_) | State::Unknown => {}
                 }
             }
+            let looked = self.thread.progress().begun;
             let is_over = looked && time::now() >= deadline;
             if pending == 0 || is_over {
                 break;
             }
-            if !looked {
-                self.flush(services)?;
-            }
-            looked = true;
             // Who waits for all waits for ever when one is stuck, who waits for any when all are:
             // only the program could help.
             let is_stuck = !stuck.is_empty() && (!any || stuck.len() == pending);
-            stuck_at = stuck_at.filter(|_| is_stuck).or(is_stuck.then(time::now));
-            if stuck_at.is_some_and(|at| time::now() >= at + STUCK_FOR) {
-                services.exchange().end_stuck(time::now(), stuck[0]);
+            let progress = self.thread.progress();
+            progress.begun = true;
+            let since = &mut progress.stuck_since;
+            *since = since.filter(|_| is_stuck).or(is_stuck.then(time::now));
+            if since.is_some_and(|at| time::now() >= at + STUCK_FOR) {
+                self.services.exchange().end_stuck(time::now(), stuck[0]);
                 continue;
             }
-            if flags & WAIT_SPIN != 0 || micros == 0 {
-                services.poll();
-                self.streams.collect(services);
-                self.look_for_end(services)?;
-            } else {
-                self.wait(services, deadline)?;
+            let spins = flags & WAIT_SPIN != 0 || micros == 0;
+            if !spins {
+                return Err(Stop::news_until(deadline));
             }
+            // Others on this core have a turn in between.
+            if self.process.threads.len() > 1 && micros != 0 {
+                return Err(Stop::news_until(time::now()));
+            }
+            self.poll();
+            self.process.look_for_end(self.services)?;
         }
         if any {
             return Ok(0);
         }
-        let mut finished = 0;
         for (place, &request) in requests.iter().enumerate() {
-            if let State::Finished(status) = services.exchange().state(request) {
-                self.tell(services, (list, statuses), (place, place), &status)?;
-                services.exchange().forget(time::now(), request);
-                finished += 1;
+            if let State::Finished(status) = self.services.exchange().state(request) {
+                self.tell((list, statuses), (place, place), &status)?;
+                self.services.exchange().forget(time::now(), request);
+                // An entry that is told is none when this begins anew.
+                self.thread.progress().done += 1;
             }
         }
-        Ok(finished)
+        Ok(self.thread.progress().done)
     }
 
     /// Writes the status of the request at place `of.0` of the list to place `of.1` of the
     /// statuses, and zero into the list.
     fn tell(
         &mut self,
-        services: &mut dyn NodeServices,
         (list, statuses): (u64, u64),
         of: (usize, usize),
         status: &Status,
@@ -363,18 +333,14 @@ impl Process {
             at.ok_or(Stop::Errno(Errno::EFAULT))
         };
         let to = place(statuses, of.1, STATUS_BYTES)?;
-        self.write_bytes(services, to, &status.to_bytes())?;
+        self.write_bytes(to, &status.to_bytes())?;
         let entry = place(list, of.0, size_of::<u32>())?;
-        self.write_bytes(services, entry, &[0; size_of::<u32>()])
+        self.write_bytes(entry, &[0; size_of::<u32>()])
     }
 
-    pub(super) fn hearth_cancel(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn hearth_cancel(&mut self, args: Args) -> Result<u64, Stop> {
         let request = u32::try_from(args[0]).map_err(|_| Errno::EINVAL)?;
-        match services.exchange().forget(time::now(), request) {
+        match self.services.exchange().forget(time::now(), request) {
             true => Ok(0),
             false => Err(Errno::EINVAL.into()),
         }

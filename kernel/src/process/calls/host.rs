@@ -6,41 +6,34 @@ use hearth_abi::resources::{self, Host, Limits, RLIMIT_BYTES};
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::files::DESCRIPTORS_MAX;
 use kernel_core::loader::layout;
+use kernel_core::program::UserSlice;
 use kernel_core::signals::WAITING_MAX;
+use kernel_core::threads::{CoreSet, Tid};
 
 use super::{Args, PID};
-use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::{mm, time};
 
-/// Bytes of a processor mask.
+/// Bytes of a processor mask: as many as there can be cores.
 const MASK_BYTES: u64 = 8;
 
-impl Process {
+impl Current<'_> {
     /// The host is the node, by its name.
-    pub(super) fn uname(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<u64, Stop> {
-        let host = utsname::of(services.name(), env!("CARGO_PKG_VERSION"));
-        self.write_bytes(services, address, &host)?;
+    pub(super) fn uname(&mut self, address: u64) -> Result<u64, Stop> {
+        let host = utsname::of(self.services.name(), env!("CARGO_PKG_VERSION"));
+        self.write_bytes(address, &host)?;
         Ok(0)
     }
 
-    pub(super) fn sysinfo(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<u64, Stop> {
+    pub(super) fn sysinfo(&mut self, address: u64) -> Result<u64, Stop> {
         let frames = mm::frames().usage();
         let host = Host {
             uptime_s: time::now().as_micros() / super::time::MICROS_PER_SECOND,
             memory_bytes: frames.total * PAGE_SIZE,
             free_bytes: frames.available() * PAGE_SIZE,
         };
-        self.write_bytes(services, address, &host.sysinfo())?;
+        self.write_bytes(address, &host.sysinfo())?;
         Ok(0)
     }
 
@@ -48,7 +41,6 @@ impl Process {
     /// addresses.
     pub(super) fn prlimit64(
         &mut self,
-        services: &mut dyn NodeServices,
         [target, resource, new, old]: [u64; 4],
     ) -> Result<u64, Stop> {
         if ![0, PID].contains(&target) {
@@ -63,14 +55,14 @@ impl Process {
         let limit = limits.of(resource).ok_or(Errno::EINVAL)?;
         let now = resources::rlimit(limit);
         if new != 0 {
-            let wanted: [u8; RLIMIT_BYTES] = self.read_array(services, new)?;
+            let wanted: [u8; RLIMIT_BYTES] = self.read_array(new)?;
             // No limit can be set, but to what it is.
             if wanted != now {
                 return Err(Errno::EPERM.into());
             }
         }
         if old != 0 {
-            self.write_bytes(services, old, &now)?;
+            self.write_bytes(old, &now)?;
         }
         Ok(0)
     }
@@ -78,60 +70,69 @@ impl Process {
     /// Bytes of memory that the program can get: the job's limit, or the node's memory.
     fn memory_bytes(&self) -> u64 {
         let all = mm::frames().usage().total * PAGE_SIZE;
-        match self.spec.memory_limit {
+        match self.process.spec.memory_limit {
             0 => all,
             limit => limit.min(all),
         }
     }
 
-    /// One processor.
-    pub(super) fn getcpu(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    /// The core that the thread is on; all memory is one node.
+    pub(super) fn getcpu(&mut self, args: Args) -> Result<u64, Stop> {
         let [processor, node, ..] = args;
-        for address in [processor, node] {
+        let core = self.core.number() as u32;
+        for (address, number) in [(processor, core), (node, 0)] {
             if address != 0 {
-                self.write_bytes(services, address, &0u32.to_le_bytes())?;
+                self.write_bytes(address, &number.to_le_bytes())?;
             }
         }
         Ok(0)
     }
 
-    pub(super) fn sched_getaffinity(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let [target, length, address, ..] = args;
-        if target != 0 && target != PID {
-            return Err(Errno::ESRCH.into());
+    /// The thread of which a call about processors speaks; 0 is the caller.
+    fn target(&self, number: u64) -> Result<Tid, Errno> {
+        match number as u32 {
+            0 => Ok(self.thread.tid),
+            number => {
+                let tid = Tid::new(number.into()).ok_or(Errno::ESRCH)?;
+                self.process.threads.state(tid).ok_or(Errno::ESRCH)?;
+                Ok(tid)
+            }
         }
+    }
+
+    pub(super) fn sched_getaffinity(&mut self, args: Args) -> Result<u64, Stop> {
+        let [target, length, address, ..] = args;
+        let tid = self.target(target)?;
         if length < MASK_BYTES {
             return Err(Errno::EINVAL.into());
         }
-        self.write_bytes(services, address, &1u64.to_le_bytes())?;
+        let cores = self.process.threads.affinity(tid).ok_or(Errno::ESRCH)?;
+        self.write_bytes(address, &cores.bits().to_le_bytes())?;
         Ok(MASK_BYTES)
     }
 
-    /// A set that has the one processor is as good as any.
-    pub(super) fn sched_setaffinity(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    /// A thread that runs where it may not any more goes to another core at its next turn.
+    pub(super) fn sched_setaffinity(&mut self, args: Args) -> Result<u64, Stop> {
         let [target, length, address, ..] = args;
-        if target != 0 && target != PID {
-            return Err(Errno::ESRCH.into());
+        let tid = self.target(target)?;
+        let mut mask = [0; MASK_BYTES as usize];
+        let length = length.min(MASK_BYTES);
+        self.read_user(
+            UserSlice::new(address, length)?,
+            &mut mask[..length as usize],
+        )?;
+        let cores = CoreSet::from_bits(u64::from_le_bytes(mask));
+        let threads = &mut self.process.threads;
+        let before = threads.place(tid);
+        threads
+            .set_affinity(tid, cores)
+            .map_err(|_none| Errno::EINVAL)?;
+        if threads.place(tid) != before {
+            match tid == self.thread.tid {
+                true => self.thread.yields = true,
+                false => self.process.cores.call(threads.running()),
+            }
         }
-        if length == 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        let [first]: [u8; 1] = self.read_array(services, address)?;
-        match first & 1 {
-            0 => Err(Errno::EINVAL.into()),
-            _ => Ok(0),
-        }
+        Ok(0)
     }
 }

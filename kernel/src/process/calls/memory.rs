@@ -13,8 +13,7 @@ use kernel_core::readahead::AHEAD_IN_FLIGHT_MAX;
 use kernel_core::space::{FileMap, MapRequest};
 
 use super::Args;
-use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::process::hardware::{Attended, Hardware};
 
@@ -23,20 +22,15 @@ const WILL_NEED: u64 = 3;
 /// MADV_DONTNEED: the contents are not needed any more.
 const DO_NOT_NEED: u64 = 4;
 
-impl Process {
-    pub(super) fn brk(
-        &mut self,
-        services: &mut dyn NodeServices,
-        wanted: u64,
-    ) -> Result<u64, Stop> {
-        Ok(self.memory().brk(&mut Attended::new(services), wanted))
+impl Current<'_> {
+    pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {
+        Ok(self
+            .process
+            .memory()
+            .brk(&mut Attended::new(self.services), wanted))
     }
 
-    pub(super) fn mmap(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, protection, flags, fd, offset] = args;
         let request = MapRequest {
             address,
@@ -45,22 +39,26 @@ impl Process {
             flags,
             fd: fd as i32,
         };
-        let mut machine = Attended::new(services);
         if flags & map::ANONYMOUS != 0 {
-            return Ok(self.memory().mmap(&mut machine, request)?);
+            let mut machine = Attended::new(self.services);
+            return Ok(self.process.memory().mmap(&mut machine, request)?);
         }
         let file = self.mappable(fd)?;
         let file = FileMap {
             file,
-            bytes: self.files.names.file(file).bytes,
+            bytes: self.process.files.names.file(file).bytes,
             offset,
         };
-        Ok(self.memory().mmap_file(&mut machine, request, file)?)
+        let mut machine = Attended::new(self.services);
+        Ok(self
+            .process
+            .memory()
+            .mmap_file(&mut machine, request, file)?)
     }
 
     /// The file that a descriptor can map.
     fn mappable(&self, fd: u64) -> Result<u16, Errno> {
-        let description = self.files.descriptors.get(fd)?;
+        let description = self.process.files.descriptors.get(fd)?;
         match description.opened {
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
             Opened::Place(Place::File(number)) => Ok(number),
@@ -68,36 +66,27 @@ impl Process {
         }
     }
 
-    pub(super) fn munmap(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn munmap(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, ..] = args;
-        let mut machine = Attended::new(services);
-        self.memory().munmap(&mut machine, address, length)?;
+        let mut machine = Attended::new(self.services);
+        self.process
+            .memory()
+            .munmap(&mut machine, address, length)?;
         Ok(0)
     }
 
-    pub(super) fn mprotect(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn mprotect(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, protection, ..] = args;
-        let mut machine = Attended::new(services);
-        self.memory()
+        let mut machine = Attended::new(self.services);
+        self.process
+            .memory()
             .mprotect(&mut machine, address, length, protection)?;
         Ok(0)
     }
 
     /// WILLNEED fetches what the program file has for the range and memory has room for;
     /// DONTNEED drops contents. All other advice is not there, which harms nobody.
-    pub(super) fn madvise(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn madvise(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, advice, ..] = args;
         match advice {
             WILL_NEED => {
@@ -107,12 +96,14 @@ impl Process {
                 let end = page_up(length).and_then(|length| address.checked_add(length));
                 let end = end.filter(|&end| end <= USER_END);
                 let end = end.ok_or(Errno::ENOMEM)?;
-                self.hold(services, address, end)?;
+                self.hold(address, end)?;
                 Ok(0)
             }
             DO_NOT_NEED => {
-                let mut machine = Attended::new(services);
-                self.memory().discard(&mut machine, address, length)?;
+                let mut machine = Attended::new(self.services);
+                self.process
+                    .memory()
+                    .discard(&mut machine, address, length)?;
                 Ok(0)
             }
             _ => Err(self.unknown(hearth_abi::sysno::MADVISE)),
@@ -121,18 +112,20 @@ impl Process {
 
     /// Asks for all pages of the file in a range, several requests at a time. The last ones are
     /// still under way when this returns: a touch waits for its own.
-    fn hold(&mut self, services: &mut dyn NodeServices, start: u64, end: u64) -> Result<(), Stop> {
-        let mut at = start;
+    fn hold(&mut self, start: u64, end: u64) -> Result<(), Stop> {
         loop {
-            self.await_flights(services, AHEAD_IN_FLIGHT_MAX - 1)?;
-            services.keep_room();
-            let planned = self.memory().plan_hold(&mut Hardware::new(), at, end);
+            self.process
+                .await_flights(self.services, AHEAD_IN_FLIGHT_MAX - 1)?;
+            self.services.keep_room();
+            let at = self.thread.progress().done.max(start);
+            let planned = self.process.memory();
+            let planned = planned.plan_hold(&mut Hardware::new(), at, end);
             let Some(fetch) = planned else { break };
-            self.ask(services, &fetch)?;
-            at = fetch.end();
-            self.look_up(services)?;
+            self.process.ask(self.services, fetch);
+            self.thread.progress().done = fetch.end();
+            self.look_up()?;
         }
-        services.poll();
+        self.poll();
         Ok(())
     }
 }

@@ -7,43 +7,38 @@ use netstack::ids::Rank;
 
 use super::Args;
 use crate::agent::exchange::TABLE_WITHIN;
-use crate::agent::services::{NodeServices, PeerLookup};
-use crate::process::Process;
+use crate::agent::services::PeerLookup;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::time;
 
-impl Process {
+impl Current<'_> {
     /// Answers at once. A table that is on its way is EAGAIN; the node looks at its network before
     /// it says so, so that a program may ask in a loop.
-    pub(super) fn hearth_peer(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn hearth_peer(&mut self, args: Args) -> Result<u64, Stop> {
         let [rank, address, ..] = args;
         let rank = u32::try_from(rank).ok();
-        let Some(rank) = rank.filter(|&rank| rank < self.spec.size) else {
+        let Some(rank) = rank.filter(|&rank| rank < self.process.spec.size) else {
             return Err(Errno::EINVAL.into());
         };
-        let mut found = services.peer(Rank(rank));
-        if found == PeerLookup::NoTable && self.spec.size > 1 {
-            services.poll();
-            self.streams.collect(services);
-            self.look_for_end(services)?;
-            found = services.peer(Rank(rank));
+        let mut found = self.services.peer(Rank(rank));
+        if found == PeerLookup::NoTable && self.process.spec.size > 1 {
+            self.poll();
+            self.process.look_for_end(self.services)?;
+            found = self.services.peer(Rank(rank));
         }
         let entry = match found {
             PeerLookup::Found(entry) => entry,
             PeerLookup::NotThere => return Err(Errno::ENODATA.into()),
             PeerLookup::NoTable => {
-                let late = time::now() >= self.clock.started + TABLE_WITHIN;
-                return Err(match late || self.spec.size == 1 {
+                let late = time::now() >= self.process.clock.started + TABLE_WITHIN;
+                return Err(match late || self.process.spec.size == 1 {
                     true => Errno::ENODATA.into(),
                     false => Errno::EAGAIN.into(),
                 });
             }
         };
-        self.write_bytes(services, address, &entry_of(rank, &entry).to_bytes())?;
+        self.write_bytes(address, &entry_of(rank, &entry).to_bytes())?;
         Ok(0)
     }
 }

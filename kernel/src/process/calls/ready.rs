@@ -9,9 +9,9 @@ use kernel_core::program::UserSlice;
 use netstack::time::{Instant, Micros};
 
 use super::Args;
+use super::signal::deadline_in;
 use super::time::MICROS_PER_SECOND;
-use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::time;
 
@@ -24,80 +24,71 @@ const POLL_IN: u16 = 1;
 const POLL_OUT: u16 = 4;
 const POLL_INVALID: u16 = 0x20;
 
-impl Process {
-    pub(super) fn poll(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+impl Current<'_> {
+    pub(super) fn poll_call(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, count, timeout_ms, ..] = args;
         let span = u64::try_from(timeout_ms as i32).ok();
-        let deadline = deadline_in(span.map(Micros::from_millis));
-        self.poll_until(services, address, count, deadline)
+        let deadline = self
+            .thread
+            .deadline(|| deadline_in(span.map(Micros::from_millis)));
+        self.poll_until(address, count, deadline)
     }
 
-    pub(super) fn ppoll(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn ppoll(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, count, timeout, mask, mask_bytes, _] = args;
-        let deadline = deadline_in(self.read_timeout(services, timeout)?);
+        let span = self.read_timeout(timeout)?;
+        let deadline = self.thread.deadline(|| deadline_in(span));
         if mask != 0 {
-            self.take_mask(services, mask, mask_bytes)?;
+            self.take_mask(mask, mask_bytes)?;
         }
-        let result = self.poll_until(services, address, count, deadline);
-        self.signals.restore_mask();
-        self.write_rest(services, timeout, deadline, 1000)?;
+        let result = self.poll_until(address, count, deadline);
+        if matches!(result, Err(Stop::Wait(_))) {
+            return result;
+        }
+        self.process.signals.restore_mask(&mut self.thread.signals);
+        self.write_rest(timeout, deadline, 1000)?;
         result
     }
 
-    pub(super) fn select(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn select(&mut self, args: Args) -> Result<u64, Stop> {
         let [count, read, write, except, timeout, ..] = args;
         let span = match timeout {
             0 => None,
-            address => Some(self.read_timeval(services, address)?),
+            address => Some(self.read_timeval(address)?),
         };
-        let deadline = deadline_in(span);
-        let result = self.select_until(services, count, [read, write, except], deadline);
-        self.write_rest(services, timeout, deadline, 1)?;
+        let deadline = self.thread.deadline(|| deadline_in(span));
+        let result = self.select_until(count, [read, write, except], deadline);
+        if matches!(result, Err(Stop::Wait(_))) {
+            return result;
+        }
+        self.write_rest(timeout, deadline, 1)?;
         result
     }
 
-    pub(super) fn pselect6(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn pselect6(&mut self, args: Args) -> Result<u64, Stop> {
         let [count, read, write, except, timeout, mask] = args;
-        let deadline = deadline_in(self.read_timeout(services, timeout)?);
+        let span = self.read_timeout(timeout)?;
+        let deadline = self.thread.deadline(|| deadline_in(span));
         if mask != 0 {
             // The mask and its size are a structure: six arguments are all that a call has.
-            let words: [u8; 16] = self.read_array(services, mask)?;
+            let words: [u8; 16] = self.read_array(mask)?;
             let word =
                 |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("eight bytes"));
             if word(0) != 0 {
-                self.take_mask(services, word(0), word(8))?;
+                self.take_mask(word(0), word(8))?;
             }
         }
-        let result = self.select_until(services, count, [read, write, except], deadline);
-        self.signals.restore_mask();
-        self.write_rest(services, timeout, deadline, 1000)?;
+        let result = self.select_until(count, [read, write, except], deadline);
+        if matches!(result, Err(Stop::Wait(_))) {
+            return result;
+        }
+        self.process.signals.restore_mask(&mut self.thread.signals);
+        self.write_rest(timeout, deadline, 1000)?;
         result
     }
 
     /// Looks at each entry of a poll; waits until `deadline` when nothing is ready.
-    fn poll_until(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-        count: u64,
-        deadline: Instant,
-    ) -> Result<u64, Stop> {
+    fn poll_until(&mut self, address: u64, count: u64, deadline: Instant) -> Result<u64, Stop> {
         if count > POLL_MAX {
             return Err(Errno::EINVAL.into());
         }
@@ -105,12 +96,12 @@ impl Process {
         for index in 0..count {
             let at = address.checked_add(index * POLL_BYTES);
             let at = at.ok_or(Errno::EFAULT)?;
-            let entry: [u8; POLL_BYTES as usize] = self.read_array(services, at)?;
+            let entry: [u8; POLL_BYTES as usize] = self.read_array(at)?;
             let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
             let wanted = u16::from_le_bytes([entry[4], entry[5]]);
             let returned = match fd {
                 ..0 => 0,
-                _ => match self.files.descriptors.ready(fd as u64) {
+                _ => match self.process.files.descriptors.ready(fd as u64) {
                     Ok(ready) => {
                         let bits =
                             u16::from(ready.read) * POLL_IN + u16::from(ready.write) * POLL_OUT;
@@ -120,10 +111,10 @@ impl Process {
                 },
             };
             found += u64::from(returned != 0);
-            self.write_bytes(services, at + POLL_ANSWER_AT, &returned.to_le_bytes())?;
+            self.write_bytes(at + POLL_ANSWER_AT, &returned.to_le_bytes())?;
         }
         if found == 0 {
-            self.sleep_for_nothing(services, deadline)?;
+            self.sleep_for_nothing(deadline)?;
         }
         Ok(found)
     }
@@ -132,7 +123,6 @@ impl Process {
     /// are given; waits until `deadline` when nothing is ready.
     fn select_until(
         &mut self,
-        services: &mut dyn NodeServices,
         count: u64,
         addresses: [u64; 3],
         deadline: Instant,
@@ -146,69 +136,49 @@ impl Process {
             if address != 0 {
                 let mut bytes = [0; Set::bytes(SET_BITS)];
                 let from = UserSlice::new(address, length as u64)?;
-                self.read_user(services, from, &mut bytes[..length])?;
+                self.read_user(from, &mut bytes[..length])?;
                 *set = Set::from_bytes(&bytes, count);
             }
         }
-        let (sets, found) = self.files.descriptors.select(&asked)?;
+        let (sets, found) = self.process.files.descriptors.select(&asked)?;
         if found == 0 {
-            self.sleep_for_nothing(services, deadline)?;
+            self.sleep_for_nothing(deadline)?;
         }
         for (set, address) in sets.0.iter().zip(addresses) {
             if address != 0 {
-                self.write_bytes(services, address, &set.to_bytes()[..length])?;
+                self.write_bytes(address, &set.to_bytes()[..length])?;
             }
         }
         Ok(found)
     }
 
     /// Sleeps until the time-out: what is not ready now will never be.
-    fn sleep_for_nothing(
-        &mut self,
-        services: &mut dyn NodeServices,
-        deadline: Instant,
-    ) -> Result<(), Stop> {
-        if time::now() < deadline {
-            self.flush(services)?;
-            self.sleep(services, deadline)?;
+    fn sleep_for_nothing(&mut self, deadline: Instant) -> Result<(), Stop> {
+        match time::now() < deadline {
+            true => self.sleep(deadline),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// A `struct timespec`, when one is given.
-    fn read_timeout(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<Option<Micros>, Stop> {
+    fn read_timeout(&mut self, address: u64) -> Result<Option<Micros>, Stop> {
         match address {
             0 => Ok(None),
-            address => Ok(Some(self.read_span(services, address)?)),
+            address => Ok(Some(self.read_span(address)?)),
         }
     }
 
     /// Writes what is left of a time-out, as Linux does, its second word in units of so many a
     /// microsecond; nothing where it may not be written.
-    fn write_rest(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-        deadline: Instant,
-        units: u64,
-    ) -> Result<(), Stop> {
+    fn write_rest(&mut self, address: u64, deadline: Instant, units: u64) -> Result<(), Stop> {
         if address == 0 {
             return Ok(());
         }
         let left = deadline.saturating_since(time::now()).as_micros();
         let (seconds, rest) = (left / MICROS_PER_SECOND, left % MICROS_PER_SECOND);
-        match self.write_pair(services, address, seconds, rest * units) {
-            Ok(_) | Err(Stop::Errno(_)) => Ok(()),
+        match self.write_pair(address, seconds, rest * units) {
+            Ok(_) | Err(Stop::Errno(_) | Stop::Wait(_)) => Ok(()),
             Err(stop) => Err(stop),
         }
     }
-}
-
-/// When a time-out is over that begins now; none lasts for ever.
-fn deadline_in(span: Option<Micros>) -> Instant {
-    span.map_or(Instant::FAR_FUTURE, |span| time::now() + span)
 }

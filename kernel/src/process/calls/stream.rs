@@ -2,16 +2,13 @@
 //!
 //! Of the streams only bytes go over the network; files are read from the node's memory.
 
-use alloc::vec;
-
 use hearth_abi::errno::Errno;
 use kernel_core::program::UserSlice;
 use netstack::io::MAX_CALL_DATA;
 
 use super::Args;
 use super::file::Source;
-use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 
 /// Bytes that one read or write moves at most, as on Linux.
@@ -19,107 +16,106 @@ pub(super) const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// Entries of an I/O vector, as on Linux.
 pub(super) const VECTOR_MAX: u64 = 1024;
 
-impl Process {
-    pub(super) fn write(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+impl Current<'_> {
+    pub(super) fn write(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
         let fd = self.writable(fd)?;
-        self.take_write_error(fd)?;
+        self.check_earlier(fd)?;
         let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
-        let written = self.write_slice(services, fd, from)?;
-        self.push_output(services);
-        Ok(written)
+        self.write_slice(fd, from)?;
+        self.process.push_output(self.services);
+        Ok(self.written())
     }
 
-    pub(super) fn writev(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn writev(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, vector, count, ..] = args;
         let fd = self.writable(fd)?;
-        self.take_write_error(fd)?;
+        self.check_earlier(fd)?;
         if count > VECTOR_MAX {
             return Err(Errno::EINVAL.into());
         }
-        let mut written = 0;
+        // Where in the whole the entry begins.
+        let mut start = 0;
         for index in 0..count {
-            let piece = self.vector_entry(services, vector, index).and_then(|from| {
-                self.write_slice(services, fd, from.first(TRANSFER_MAX - written))
+            let piece = self.vector_entry(vector, index).and_then(|from| {
+                let from = from.first(TRANSFER_MAX - start);
+                let done = self.written().saturating_sub(start);
+                start += from.length();
+                self.write_slice(fd, from.after(done.min(from.length())))
             });
             match piece {
-                Ok(bytes) => written += bytes,
-                Err(Stop::Errno(_)) if written > 0 => break,
+                Ok(()) if self.written() == start => {}
+                Err(Stop::Errno(_)) if self.written() > 0 => break,
+                Ok(()) => break,
                 Err(stop) => return Err(stop),
             }
         }
-        self.push_output(services);
-        Ok(written)
+        self.process.push_output(self.services);
+        Ok(self.written())
     }
 
-    /// Takes the bytes of one buffer. An error counts only when nothing was taken before it.
-    fn write_slice(
-        &mut self,
-        services: &mut dyn NodeServices,
-        fd: u32,
-        from: UserSlice,
-    ) -> Result<u64, Stop> {
+    /// Bytes that the write has taken so far.
+    fn written(&self) -> u64 {
+        self.thread.progress.map_or(0, |progress| progress.done)
+    }
+
+    /// The error of an earlier write, told once, and not by a write that has begun.
+    fn check_earlier(&mut self, fd: u32) -> Result<(), Errno> {
+        match self.written() {
+            0 => self.process.take_write_error(fd),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the bytes of one buffer, behind those that the call has taken before. An error counts
+    /// only when nothing was taken before it.
+    fn write_slice(&mut self, fd: u32, from: UserSlice) -> Result<(), Stop> {
         let mut buffer = [0; MAX_CALL_DATA];
-        let mut written = 0;
-        while written < from.length() {
-            let piece = from.after(written).first(MAX_CALL_DATA as u64);
+        let mut rest = from;
+        while rest.length() > 0 {
+            let piece = rest.first(MAX_CALL_DATA as u64);
             let bytes = &mut buffer[..piece.length() as usize];
-            match self.read_user(services, piece, bytes) {
+            match self.read_user(piece, bytes) {
                 Ok(()) => {}
-                Err(Stop::Errno(_)) if written > 0 => break,
+                Err(Stop::Errno(_)) if self.written() > 0 => break,
                 Err(stop) => return Err(stop),
             }
-            self.output(services, fd, bytes)?;
-            written += piece.length();
+            let taken = self.process.output(self.services, fd, bytes)? as u64;
+            self.thread.progress().done += taken;
+            rest = rest.after(taken);
             // The queue may take everything: of a job that control has dropped, say.
-            self.look_up(services)?;
+            self.look_up()?;
         }
-        Ok(written)
+        Ok(())
     }
 
-    pub(super) fn read(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn read(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
         let source = self.source(fd)?;
         let to = UserSlice::new(address, length.min(TRANSFER_MAX))?;
         match source {
-            Source::Stream(stream) => self.read_slice(services, stream, to),
-            Source::File(file) => self.read_on(services, fd, file, to),
+            Source::Stream(stream) => self.read_slice(stream, to),
+            Source::File(file) => self.read_on(fd, file, to),
         }
     }
 
     /// Of a stream it fills the first buffer that has room: a short read, which every reader must
     /// expect.
-    pub(super) fn readv(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn readv(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, vector, count, ..] = args;
         match self.source(fd)? {
             Source::File(file) => {
-                let offset = self.files.descriptors.get(fd)?.position;
-                let done = self.read_vector(services, file, offset, vector, count)?;
-                self.files.descriptors.get_mut(fd)?.position = offset + done;
+                let offset = self.process.files.descriptors.get(fd)?.position;
+                let done = self.read_vector(file, offset, vector, count)?;
+                self.process.files.descriptors.get_mut(fd)?.position = offset + done;
                 return Ok(done);
             }
             Source::Stream(_) if count > VECTOR_MAX => return Err(Errno::EINVAL.into()),
             Source::Stream(stream) => {
                 for index in 0..count {
-                    let to = self.vector_entry(services, vector, index)?;
+                    let to = self.vector_entry(vector, index)?;
                     if to.length() > 0 {
-                        return self.read_slice(services, stream, to);
+                        return self.read_slice(stream, to);
                     }
                 }
             }
@@ -129,41 +125,35 @@ impl Process {
 
     /// The stream that can be written by a descriptor; files cannot.
     fn writable(&self, fd: u64) -> Result<u32, Errno> {
-        match self.files.descriptors.stream(fd)? {
+        match self.process.files.descriptors.stream(fd)? {
             0 => Err(Errno::EBADF),
             stream => Ok(stream),
         }
     }
 
-    fn read_slice(
-        &mut self,
-        services: &mut dyn NodeServices,
-        fd: u32,
-        to: UserSlice,
-    ) -> Result<u64, Stop> {
+    fn read_slice(&mut self, fd: u32, to: UserSlice) -> Result<u64, Stop> {
         if to.length() == 0 {
             return Ok(0);
         }
         let room = to.first(MAX_CALL_DATA as u64);
         // A bad buffer is an error before it costs input.
-        let mut there = vec![0; room.length() as usize];
-        self.read_user(services, room, &mut there)?;
-        self.write_user(services, room, &there)?;
-        let data = self.input(services, fd, room.length() as usize)?;
+        self.make_writable(room)?;
+        let data = self
+            .process
+            .input(self.services, fd, room.length() as usize);
+        let data = match data {
+            Err(Stop::Wait(_)) if self.is_signal_due() => return Err(Stop::Restart),
+            other => other?,
+        };
         let data = &data[..data.len().min(room.length() as usize)];
-        self.write_user(services, to.first(data.len() as u64), data)?;
+        self.write_user(to.first(data.len() as u64), data)?;
         Ok(data.len() as u64)
     }
 
     /// One `struct iovec`.
-    pub(super) fn vector_entry(
-        &mut self,
-        services: &mut dyn NodeServices,
-        vector: u64,
-        index: u64,
-    ) -> Result<UserSlice, Stop> {
+    pub(super) fn vector_entry(&mut self, vector: u64, index: u64) -> Result<UserSlice, Stop> {
         let at = vector.checked_add(index * 16).ok_or(Errno::EFAULT)?;
-        let entry: [u8; 16] = self.read_array(services, at)?;
+        let entry: [u8; 16] = self.read_array(at)?;
         let word = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&entry[at..at + 8]);

@@ -1,95 +1,145 @@
-//! What belongs to a thread: segment bases and futex. There is one thread.
+//! Threads: how they begin and end, and what belongs to each.
+//!
+//! Neighbours: `kernel_core::threads` has the table and what is a thread's flags; [`super::futex`]
+//! has what they wait for each other by.
+//!
+//! Invariant: a thread that has ended is in no table and no queue.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{arch_prctl, clone, futex};
+use hearth_abi::linux::{self, arch_prctl};
 use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
-use netstack::time::Instant;
+use kernel_core::futex::robust;
+use kernel_core::program::UserSlice;
+use kernel_core::threads::clone;
 
 use super::Args;
-use super::time::{MONOTONIC, REALTIME};
-use crate::agent::services::NodeServices;
-use crate::process::Process;
-use crate::process::ending::Stop;
-use crate::time;
+use crate::process::current::Current;
+use crate::process::ending::{Ending, Stop};
 
-/// Flag of a futex wait: the absolute time is real time.
-const FUTEX_REALTIME: u64 = 256;
-
-/// The call that a clone stands for: C libraries make threads, fork and vfork of it.
-pub(super) const fn cloning(flags: u64) -> u64 {
-    match flags {
-        _ if flags & clone::THREAD != 0 => sysno::CLONE,
-        _ if flags & clone::VFORK != 0 => sysno::VFORK,
-        _ => sysno::FORK,
-    }
-}
-
-impl Process {
-    pub(super) fn arch_prctl(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+impl Current<'_> {
+    pub(super) fn arch_prctl(&mut self, args: Args) -> Result<u64, Stop> {
         let [function, address, ..] = args;
         match function {
             arch_prctl::SET_FS | arch_prctl::SET_GS if address >= USER_END => {
                 Err(Errno::EPERM.into())
             }
             arch_prctl::SET_FS => {
-                self.context.fs_base = address;
+                self.thread.context.fs_base = address;
                 Ok(0)
             }
             arch_prctl::SET_GS => {
-                self.context.gs_base = address;
+                self.thread.context.gs_base = address;
                 Ok(0)
             }
             arch_prctl::GET_FS => {
-                let base = self.context.fs_base;
-                self.write_bytes(services, address, &base.to_le_bytes())?;
+                let base = self.thread.context.fs_base;
+                self.write_bytes(address, &base.to_le_bytes())?;
                 Ok(0)
             }
             arch_prctl::GET_GS => {
-                let base = self.context.gs_base;
-                self.write_bytes(services, address, &base.to_le_bytes())?;
+                let base = self.thread.context.gs_base;
+                self.write_bytes(address, &base.to_le_bytes())?;
                 Ok(0)
             }
             _ => Err(Errno::EINVAL.into()),
         }
     }
 
-    /// With one thread there is nobody to wake, and nobody who could: a wait ends by its time-out
-    /// or with the program.
-    pub(super) fn futex(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let [word, command, value, timeout, ..] = args;
-        let absolute = match command & futex::COMMAND {
-            futex::WAKE | futex::WAKE_BITSET => return Ok(0),
-            futex::WAIT => false,
-            futex::WAIT_BITSET => true,
-            _ => return Err(self.unknown(sysno::FUTEX)),
+    /// A thread more. Forks, and sets of flags that no thread library uses, are refused.
+    pub(super) fn clone(&mut self, args: Args) -> Result<u64, Stop> {
+        let [flags, stack, parent_tid, child_tid, tls, _] = args;
+        let request = match clone::check(flags) {
+            Ok(request) => request,
+            Err(clone::Refusal::Fork) => return Err(self.unknown(forking(flags))),
+            Err(refusal) => return Err(refusal.errno().into()),
         };
-        let found = u32::from_le_bytes(self.read_array(services, word)?);
-        if found != value as u32 {
-            return Err(Errno::EAGAIN.into());
+        if stack >= USER_END || request.sets_tls() && tls >= USER_END {
+            return Err(Errno::EPERM.into());
         }
-        let deadline = match timeout {
-            0 => Instant::FAR_FUTURE,
-            address => match (self.read_span(services, address)?, absolute) {
-                (span, false) => time::now() + span,
-                (point, true) if command & FUTEX_REALTIME != 0 => self.deadline_at(REALTIME, point),
-                (point, true) => self.deadline_at(MONOTONIC, point),
-            },
-        };
-        self.flush(services)?;
-        match self.sleep(services, deadline) {
-            Ok(()) => Err(Errno::ETIMEDOUT.into()),
-            // With a time-out it would begin anew.
-            Err(Stop::Errno(Errno::EINTR)) if timeout == 0 => Err(Stop::Restart),
-            Err(stop) => Err(stop),
+        let word = size_of::<u32>() as u64;
+        let tells_parent = request.sets_parent_tid().then_some(parent_tid);
+        let tells_child = request.sets_child_tid().then_some(child_tid);
+        for address in tells_parent.iter().chain(&tells_child) {
+            self.make_writable(UserSlice::new(*address, word)?)?;
         }
+        let mut thread = self.thread.split();
+        thread.context.rax = 0;
+        if stack != 0 {
+            thread.context.rsp = stack;
+        }
+        if request.sets_tls() {
+            thread.context.fs_base = tls;
+        }
+        if request.clears_child_tid() {
+            thread.clear_tid = child_tid;
+        }
+        let affinity = self.process.threads.affinity(self.thread.tid);
+        let affinity = affinity.unwrap_or(self.process.threads.cores());
+        let tid = self.process.start_thread(thread, affinity);
+        let tid = tid.map_err(|_full| Errno::EAGAIN)?;
+        for address in tells_parent.iter().chain(&tells_child) {
+            self.write_bytes(*address, &tid.number().to_le_bytes())?;
+        }
+        Ok(tid.number().into())
+    }
+
+    pub(super) fn set_tid_address(&mut self, address: u64) -> u64 {
+        self.thread.clear_tid = address;
+        self.thread.tid.number().into()
+    }
+
+    pub(super) fn set_robust_list(&mut self, args: Args) -> Result<u64, Stop> {
+        let [address, length, ..] = args;
+        if length != robust::HEAD_BYTES as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        self.thread.robust_list = address;
+        Ok(0)
+    }
+
+    /// Of the thread itself.
+    pub(super) fn get_robust_list(&mut self, args: Args) -> Result<u64, Stop> {
+        let [target, head, length, ..] = args;
+        if ![0, u64::from(self.thread.tid.number())].contains(&target) {
+            return Err(Errno::ESRCH.into());
+        }
+        let list = self.thread.robust_list;
+        self.write_bytes(head, &list.to_le_bytes())?;
+        self.write_bytes(length, &(robust::HEAD_BYTES as u64).to_le_bytes())?;
+        Ok(0)
+    }
+
+    /// Other threads of the core have their turn before this one goes on.
+    pub(super) fn sched_yield(&mut self) -> Result<u64, Stop> {
+        self.thread.yields = true;
+        Ok(0)
+    }
+
+    /// The end of the thread: its mutexes are given up, and who joins it is woken. The process ends
+    /// with its last thread.
+    pub(super) fn exit(&mut self, code: u64) -> Result<u64, Stop> {
+        if self.process.threads.len() == 1 {
+            return Err(Ending::Exited(code as u8).into());
+        }
+        self.leave_robust_mutexes()?;
+        if self.thread.clear_tid != 0 {
+            let address = self.thread.clear_tid;
+            match self.write_bytes(address, &0u32.to_le_bytes()) {
+                // Nobody is told of what is not there.
+                Ok(()) | Err(Stop::Errno(_)) => {}
+                Err(stop) => return Err(stop),
+            }
+            self.wake(address, 1, u32::MAX);
+        }
+        Err(Stop::Gone)
+    }
+}
+
+/// The call that a clone stands for that makes no thread.
+const fn forking(flags: u64) -> u64 {
+    match flags & linux::clone::VFORK {
+        0 => sysno::FORK,
+        _ => sysno::VFORK,
     }
 }

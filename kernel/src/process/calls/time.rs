@@ -4,8 +4,7 @@ use hearth_abi::errno::Errno;
 use netstack::time::{Instant, Micros};
 
 use super::{Args, PID};
-use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::time;
 
@@ -28,7 +27,7 @@ const ABSOLUTE: u64 = 1;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 pub(super) const MICROS_PER_SECOND: u64 = 1_000_000;
 
-impl Process {
+impl Current<'_> {
     /// A clock in microseconds.
     fn clock(&self, clock: u64) -> Result<u64, Errno> {
         match clock {
@@ -40,100 +39,75 @@ impl Process {
         }
     }
 
-    pub(super) fn clock_getres(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn clock_getres(&mut self, args: Args) -> Result<u64, Stop> {
         let [clock, address, ..] = args;
         self.clock(clock)?;
         match address {
             0 => Ok(0),
-            _ => self.write_pair(services, address, 0, RESOLUTION_NANOS),
+            _ => self.write_pair(address, 0, RESOLUTION_NANOS),
         }
     }
 
-    pub(super) fn clock_gettime(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn clock_gettime(&mut self, args: Args) -> Result<u64, Stop> {
         let [clock, address, ..] = args;
         let micros = self.clock(clock)?;
         let nanos = micros % MICROS_PER_SECOND * 1000;
-        self.write_pair(services, address, micros / MICROS_PER_SECOND, nanos)
+        self.write_pair(address, micros / MICROS_PER_SECOND, nanos)
     }
 
-    pub(super) fn gettimeofday(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn gettimeofday(&mut self, args: Args) -> Result<u64, Stop> {
         let [time, zone, ..] = args;
         let micros = self.clock(REALTIME)?;
         if time != 0 {
             let (seconds, rest) = (micros / MICROS_PER_SECOND, micros % MICROS_PER_SECOND);
-            self.write_pair(services, time, seconds, rest)?;
+            self.write_pair(time, seconds, rest)?;
         }
         if zone != 0 {
-            self.write_bytes(services, zone, &[0; 8])?;
+            self.write_bytes(zone, &[0; 8])?;
         }
         Ok(0)
     }
 
-    pub(super) fn time(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<u64, Stop> {
+    pub(super) fn time(&mut self, address: u64) -> Result<u64, Stop> {
         let seconds = self.clock(REALTIME)? / MICROS_PER_SECOND;
         if address != 0 {
-            self.write_bytes(services, address, &seconds.to_le_bytes())?;
+            self.write_bytes(address, &seconds.to_le_bytes())?;
         }
         Ok(seconds)
     }
 
-    pub(super) fn nanosleep(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
-        let span = self.read_span(services, args[0])?;
-        self.flush(services)?;
-        self.sleep_or_tell(services, time::now() + span, args[1])
+    pub(super) fn nanosleep(&mut self, args: Args) -> Result<u64, Stop> {
+        let span = self.read_span(args[0])?;
+        let deadline = self.thread.deadline(|| time::now() + span);
+        self.sleep_or_tell(deadline, args[1])
     }
 
     /// Sleeps; writes what is left of the time to `address`, where one is given, when a signal
     /// comes.
-    fn sleep_or_tell(
-        &mut self,
-        services: &mut dyn NodeServices,
-        deadline: Instant,
-        address: u64,
-    ) -> Result<u64, Stop> {
-        let slept = self.sleep(services, deadline);
+    fn sleep_or_tell(&mut self, deadline: Instant, address: u64) -> Result<u64, Stop> {
+        let slept = self.sleep(deadline);
         if slept == Err(Stop::Errno(Errno::EINTR)) && address != 0 {
             let left = deadline.saturating_since(time::now()).as_micros();
             let nanos = left % MICROS_PER_SECOND * 1000;
-            self.write_pair(services, address, left / MICROS_PER_SECOND, nanos)?;
+            self.write_pair(address, left / MICROS_PER_SECOND, nanos)?;
         }
         slept.map(|()| 0)
     }
 
-    pub(super) fn clock_nanosleep(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn clock_nanosleep(&mut self, args: Args) -> Result<u64, Stop> {
         let [clock, flags, address, rest, ..] = args;
         if !matches!(clock, REALTIME | MONOTONIC | BOOT_TIME) {
             return Err(Errno::EINVAL.into());
         }
-        let span = self.read_span(services, address)?;
-        self.flush(services)?;
+        let span = self.read_span(address)?;
+        let now_or_at = match flags & ABSOLUTE {
+            0 => time::now() + span,
+            _ => self.deadline_at(clock, span),
+        };
+        let deadline = self.thread.deadline(|| now_or_at);
         match flags & ABSOLUTE {
-            0 => self.sleep_or_tell(services, time::now() + span, rest),
-            _ => self.sleep_or_tell(services, self.deadline_at(clock, span), 0),
+            0 => self.sleep_or_tell(deadline, rest),
+            _ => self.sleep_or_tell(deadline, 0),
         }
     }
 
@@ -144,12 +118,8 @@ impl Process {
     }
 
     /// A `struct timespec` as a duration, rounded up to microseconds.
-    pub(super) fn read_span(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<Micros, Stop> {
-        let bytes: [u8; 16] = self.read_array(services, address)?;
+    pub(super) fn read_span(&mut self, address: u64) -> Result<Micros, Stop> {
+        let bytes: [u8; 16] = self.read_array(address)?;
         let (seconds, nanos) = bytes.split_at(8);
         let seconds = i64::from_le_bytes(seconds.try_into().expect("eight bytes"));
         let nanos = u64::from_le_bytes(nanos.try_into().expect("eight bytes"));
@@ -162,12 +132,8 @@ impl Process {
     }
 
     /// EINVAL where the microseconds of a `struct timeval` are a second or more.
-    pub(super) fn check_micros(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<(), Stop> {
-        let micros = self.read_array(services, address.wrapping_add(8))?;
+    pub(super) fn check_micros(&mut self, address: u64) -> Result<(), Stop> {
+        let micros = self.read_array(address.wrapping_add(8))?;
         match u64::from_le_bytes(micros) < MICROS_PER_SECOND {
             true => Ok(()),
             false => Err(Errno::EINVAL.into()),
@@ -175,12 +141,8 @@ impl Process {
     }
 
     /// A `struct timeval` as a duration; its microseconds may be more than a second, as in select.
-    pub(super) fn read_timeval(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<Micros, Stop> {
-        let bytes: [u8; 16] = self.read_array(services, address)?;
+    pub(super) fn read_timeval(&mut self, address: u64) -> Result<Micros, Stop> {
+        let bytes: [u8; 16] = self.read_array(address)?;
         let (seconds, micros) = bytes.split_at(8);
         let number = |bytes: &[u8]| {
             let number = i64::from_le_bytes(bytes.try_into().expect("eight bytes"));
@@ -196,7 +158,6 @@ impl Process {
 
     pub(super) fn write_pair(
         &mut self,
-        services: &mut dyn NodeServices,
         address: u64,
         first: u64,
         second: u64,
@@ -204,7 +165,7 @@ impl Process {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&first.to_le_bytes());
         bytes[8..].copy_from_slice(&second.to_le_bytes());
-        self.write_bytes(services, address, &bytes)?;
+        self.write_bytes(address, &bytes)?;
         Ok(0)
     }
 }

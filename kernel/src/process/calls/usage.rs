@@ -5,8 +5,7 @@ use hearth_abi::resources::{self, Usage};
 use kernel_core::addr::PAGE_SIZE;
 
 use super::Args;
-use crate::agent::services::NodeServices;
-use crate::process::Process;
+use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::time::{self, Moment};
 
@@ -15,13 +14,13 @@ const SELF: i32 = 0;
 const CHILDREN: i32 = -1;
 const THREAD: i32 = 1;
 
-impl Process {
+impl Current<'_> {
     /// What the program has used so far. The kernel's time on its node is its own: nobody else is
     /// there for whom the kernel works.
     pub(super) fn usage(&self) -> Usage {
-        let user = self.account.user_counts;
-        let awake = Moment::now().awake_since(self.account.first);
-        let (faults, peak) = match &self.memory {
+        let user = self.process.account.user_counts + self.thread.user_counts;
+        let awake = Moment::now().awake_since(self.process.account.first);
+        let (faults, peak) = match &self.process.memory {
             Some(memory) => (memory.faults(), memory.pages_peak()),
             None => Default::default(),
         };
@@ -34,30 +33,22 @@ impl Process {
         }
     }
 
-    pub(super) fn getrusage(
-        &mut self,
-        services: &mut dyn NodeServices,
-        args: Args,
-    ) -> Result<u64, Stop> {
+    pub(super) fn getrusage(&mut self, args: Args) -> Result<u64, Stop> {
         let [who, address, ..] = args;
         let usage = match who as i32 {
             SELF | THREAD => self.usage(),
             CHILDREN => Usage::default(),
             _ => return Err(Errno::EINVAL.into()),
         };
-        self.write_bytes(services, address, &usage.rusage())?;
+        self.write_bytes(address, &usage.rusage())?;
         Ok(0)
     }
 
     /// The answer is the time since the node's boot.
-    pub(super) fn times(
-        &mut self,
-        services: &mut dyn NodeServices,
-        address: u64,
-    ) -> Result<u64, Stop> {
+    pub(super) fn times(&mut self, address: u64) -> Result<u64, Stop> {
         if address != 0 {
             let usage = self.usage();
-            self.write_bytes(services, address, &usage.tms())?;
+            self.write_bytes(address, &usage.tms())?;
         }
         Ok(resources::ticks(time::now().as_micros()))
     }

@@ -17,10 +17,33 @@ pub(super) const FIRST_ROTATING: u64 = 1 << 20;
 const ATTACKED: u64 = 5;
 /// Casts in which a defect was found once: one that was cancelled when control died, a published
 /// one whose last holder of a chunk died, a parent that died within a block, a member that was
-/// starved and took its link for slow.
+/// starved and took its link for slow, one that reported to a parent that had booted again.
 const FOUND_CASTS: &[u64] = &[
-    687, 889, 941, 1016, 1256, 1331, 1501, 1600, 1655, 1769, 1827, 1945, 1964, 2058, 2167, 2337,
-    2855, 2987, 3003, 3163, 3176, 3246, 3277, 3932,
+    687,
+    889,
+    941,
+    1016,
+    1256,
+    1331,
+    1501,
+    1600,
+    1655,
+    1769,
+    1827,
+    1945,
+    1964,
+    2058,
+    2167,
+    2337,
+    2855,
+    2987,
+    3003,
+    3163,
+    3176,
+    3246,
+    3277,
+    3932,
+    249_025_603_404_652,
 ];
 /// Published ones with any option: a member was asked so much that it asked for nothing itself.
 const FOUND_WIDE_CASTS: &[u64] = &[252_405_514_603_042];

@@ -5,6 +5,11 @@
 //! are adopted, which goes on recursively; it is reported as failed. A member that has more than
 //! one parent in its life reports all it knows to the last one that announced.
 //!
+//! Who adopted a member may die with what it was told, and those between them leave the member to
+//! it. So a member with a new parent takes back the children that others had adopted, a member that
+//! was adopted goes on to say that it is done, and one whose parent has forgotten the cast goes on
+//! to the source.
+//!
 //! A child lives as long as anything comes from it, whatever that is: the answer of one that is
 //! slow may be long on its way. An attempt counts when the one before has left: what waits here to
 //! be sent says nothing about anybody else.
@@ -27,9 +32,12 @@ use crate::broadcast::message::{
 };
 use crate::broadcast::{MAX_MEMBERS, Peer};
 use crate::time::{Instant, Micros};
+use ranges::RangeSet;
+use tree::{Child, Stage, children_of, parent_of};
 
-/// Children of a node of the tree.
-const FAN_OUT: u64 = 4;
+mod ranges;
+mod tree;
+
 /// Unanswered attempts after which a child's children are adopted, and after which it is given up.
 const ADOPT_AFTER: u32 = 3;
 /// The former as long as no child has answered: they may all be far away.
@@ -48,65 +56,10 @@ const SLOWEST: Micros = Micros::from_millis(250);
 const PROBE_AFTER: Micros = Micros::from_millis(250);
 /// What is not yet everything is reported at most so often.
 const REPORT_EVERY: Micros = Micros::from_millis(50);
+/// A member that was adopted and has told everything says so again this long after the last answer.
+const ADOPTED_EVERY: Micros = Micros::from_secs(1);
 /// Senders of corrupt blocks that wait to be reported.
 const MAX_CORRUPT: usize = 64;
-
-/// Ranges of members, ascending and apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RangeSet(Vec<Range>);
-
-impl RangeSet {
-    pub(crate) fn insert(&mut self, range: Range) {
-        // The first range that ends at or behind the new one's start, neighbours included.
-        let from = self
-            .0
-            .partition_point(|kept| kept.last.saturating_add(1) < range.first);
-        let mut merged = range;
-        let mut to = from;
-        while let Some(kept) = self.0.get(to)
-            && kept.first <= range.last.saturating_add(1)
-        {
-            merged.first = merged.first.min(kept.first);
-            merged.last = merged.last.max(kept.last);
-            to += 1;
-        }
-        self.0.splice(from..to, [merged]);
-    }
-
-    fn take(&mut self, most: usize) -> Vec<Range> {
-        let most = most.min(self.0.len());
-        self.0.drain(..most).collect()
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The announcement is not acknowledged yet.
-    Announcing,
-    /// It takes part.
-    Running,
-    /// It and all below it are done or given up.
-    Done,
-    /// Given up, or somebody else's child now.
-    Gone,
-}
-
-#[derive(Debug)]
-struct Child {
-    member: MemberIndex,
-    stage: Stage,
-    /// Announces nobody itself.
-    leaf: bool,
-    adopted: bool,
-    /// The end is acknowledged.
-    ended: bool,
-    /// Its address was not known when something was to be sent.
-    unsent: bool,
-    attempts: u32,
-    /// Those since anything was heard from it.
-    unheard: u32,
-    deadline: Instant,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -153,20 +106,6 @@ fn is_question(message: &Message) -> bool {
 
 fn is_report(message: &Message) -> bool {
     matches!(message, Message::Report(_))
-}
-
-/// The children of a node of the heap.
-fn children_of(member: MemberIndex, members: u32) -> impl Iterator<Item = MemberIndex> {
-    let node = if member.is_source() {
-        0
-    } else {
-        u64::from(member.0) + 1
-    };
-    let first = node * FAN_OUT;
-    // Node n is member n - 1.
-    (first..first + FAN_OUT)
-        .filter(move |member| *member < u64::from(members))
-        .map(|member| MemberIndex(member as u32))
 }
 
 impl Spread {
@@ -219,7 +158,14 @@ impl Spread {
     }
 
     pub(super) fn announced_by(&mut self, parent: MemberIndex, leaf: bool) {
-        self.parent = Some(parent);
+        let former = self.parent.replace(parent);
+        if former.is_some_and(|former| former != parent) {
+            // The former one may be dead, and have adopted some of the children.
+            let children = self.children.iter_mut();
+            children
+                .filter(|child| child.stage == Stage::Elsewhere)
+                .for_each(Child::announce);
+        }
         // Whatever was told before was told to another parent, or to one that forgot it.
         self.tell_again();
         self.under_way = None;
@@ -232,6 +178,19 @@ impl Spread {
         self.fresh = self.done.clone();
         self.failed_told = 0;
         self.all_told = false;
+    }
+
+    /// The parent does not know the cast any more: the source takes everything itself.
+    fn forgotten_by(&mut self, parent: MemberIndex) {
+        if self.parent == Some(parent) && !parent.is_source() {
+            self.announced_by(MemberIndex::SOURCE, false);
+        }
+    }
+
+    /// The parent is one that has adopted this member, and not the source.
+    fn is_adopted(&self) -> bool {
+        let adopts = |parent: &MemberIndex| !parent.is_source() && *parent != parent_of(self.me);
+        self.parent.as_ref().is_some_and(adopts)
     }
 
     /// The parent asks: it does not know that all here are done.
@@ -301,7 +260,7 @@ impl Spread {
     /// The member is a child of this station and was not given up.
     fn tends(&self, member: MemberIndex) -> bool {
         let mut children = self.children.iter();
-        children.any(|child| child.member == member && child.stage != Stage::Gone)
+        children.any(|child| child.member == member && !child.stage.is_left())
     }
 
     fn add(&mut self, member: MemberIndex, leaf: bool) {
@@ -310,23 +269,10 @@ impl Spread {
         }
         match self.child(member) {
             Some(child) => {
-                child.stage = Stage::Announcing;
                 child.leaf = leaf;
-                child.attempts = 0;
-                child.unheard = 0;
-                child.deadline = Instant::ZERO;
+                child.announce();
             }
-            None => self.children.push(Child {
-                member,
-                stage: Stage::Announcing,
-                leaf,
-                adopted: false,
-                ended: false,
-                unsent: false,
-                attempts: 0,
-                unheard: 0,
-                deadline: Instant::ZERO,
-            }),
+            None => self.children.push(Child::new(member, leaf)),
         }
         self.all_told = false;
         self.wake();
@@ -353,7 +299,7 @@ impl Spread {
     /// All below this station are done or given up.
     pub(crate) fn children_done(&self) -> bool {
         let mut children = self.children.iter();
-        self.listed && children.all(|child| matches!(child.stage, Stage::Done | Stage::Gone))
+        self.listed && children.all(|child| child.stage.is_over())
     }
 
     fn is_all(&self) -> bool {
@@ -408,7 +354,7 @@ impl Cast {
         while at < self.spread.children.len() {
             let child = &self.spread.children[at];
             let (member, stage, attempts) = (child.member, child.stage, child.attempts);
-            if matches!(stage, Stage::Gone | Stage::Done) {
+            if stage.is_over() {
                 at += 1;
                 continue;
             }
@@ -506,11 +452,11 @@ impl Cast {
         match standing {
             Standing::NoRoom => self.child_failed(at, FailReason::NoRoom, io),
             Standing::Elsewhere => {
-                child.stage = Stage::Gone;
+                child.stage = Stage::Elsewhere;
                 self.spread.wake();
             }
             Standing::Child if stage == Stage::Announcing => child.stage = Stage::Running,
-            Standing::Child if stage == Stage::Gone => {
+            Standing::Child if stage.is_left() => {
                 // It was given up too early.
                 child.stage = Stage::Running;
                 self.spread.all_told = false;
@@ -525,6 +471,7 @@ impl Cast {
     pub(super) fn unknown(&mut self, from: MemberIndex, io: &mut Io<'_>) {
         // What it asked for stays: this may have been overtaken by its requests.
         self.not_known_at(from, io);
+        self.spread.forgotten_by(from);
         let Some(at) = (self.spread.children.iter()).position(|child| child.member == from) else {
             return;
         };
@@ -587,12 +534,19 @@ impl Cast {
         }
         let spread = &mut self.spread;
         let all = spread.is_all();
-        let news = !spread.fresh.0.is_empty()
+        let news = !spread.fresh.is_empty()
             || spread.failed_told < spread.failed.len()
             || !spread.corrupt.is_empty()
             || (all && !spread.all_told);
         if !news {
-            return;
+            if !all || !spread.is_adopted() {
+                return;
+            }
+            let again = spread.report_at + ADOPTED_EVERY;
+            if again > io.now {
+                self.not_before(again);
+                return;
+            }
         }
         if !all && spread.report_at > io.now {
             let at = spread.report_at;
@@ -611,7 +565,7 @@ impl Cast {
             done: spread.fresh.take(MAX_RANGES),
             failed,
             corrupt: spread.corrupt.drain(..corrupt).collect(),
-            all: all && spread.fresh.0.is_empty() && told,
+            all: all && spread.fresh.is_empty() && told,
         };
         spread.all_told = report.all;
         let report = Arc::new(report);
@@ -771,7 +725,7 @@ impl Cast {
             next += 1;
             let child = &self.spread.children[at];
             let given_up = child.attempts >= ADOPT_AFTER + 2;
-            if child.ended || given_up || (child.stage == Stage::Gone && child.attempts > 0) {
+            if child.ended || given_up || (child.stage.is_left() && child.attempts > 0) {
                 continue;
             }
             waits = true;

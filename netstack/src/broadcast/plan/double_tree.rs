@@ -297,6 +297,9 @@ impl Planner for DoubleTree {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broadcast::bitmap::Bitmap;
+    use crate::rng::Rng;
+    use crate::time::Instant;
 
     #[test]
     fn everybody_hangs_from_the_source_in_both_trees_and_passes_on_in_one() {
@@ -332,5 +335,91 @@ mod tests {
                 assert!(even <= 2 && odd <= 2 && (even == 0 || odd == 0));
             }
         }
+    }
+
+    /// Whom member `me` of 40 asks for block 0 after trouble with another.
+    fn instead(
+        me: MemberIndex,
+        silent: &[MemberIndex],
+        (from, trouble, attempt): (MemberIndex, Trouble, u32),
+    ) -> MemberIndex {
+        let (have, asked) = (Bitmap::new(8), Bitmap::new(8));
+        let mut view = View {
+            now: Instant::ZERO,
+            clock: 0,
+            me,
+            have: &have,
+            asked: &asked,
+            silent,
+            gone: &[],
+            pages: &[],
+            farther: 0,
+            rng: &mut Rng::new(1),
+        };
+        let mut planner = DoubleTree::new(40, 8, me);
+        let whom = planner.instead(&mut view, 0, from, trouble, attempt);
+        whom.expect("somebody has it")
+    }
+
+    #[test]
+    fn a_parent_that_fails_is_replaced_by_the_one_above_it_or_in_the_other_tree() {
+        const SOURCE: MemberIndex = MemberIndex::SOURCE;
+        let trees = Trees { members: 40 };
+        let parents = |me| [Side::Even, Side::Odd].map(|side| trees.parent(me, side));
+        let mut parents_differ = 0;
+        for me in (0..40).map(MemberIndex) {
+            let [parent, other] = parents(me);
+            let above = |from| match trees.parent(from, Side::Even) {
+                above if above == me => SOURCE,
+                above => above,
+            };
+            let asks = |from, trouble, attempt| instead(me, &[], (from, trouble, attempt));
+            assert_eq!(asks(SOURCE, Trouble::Silent, 0), parent);
+            for attempt in 1..9 {
+                assert_eq!(asks(SOURCE, Trouble::NotHere, attempt), SOURCE);
+            }
+            if parent.is_source() {
+                continue;
+            }
+            for attempt in PEER_ATTEMPTS + 1..9 {
+                assert_eq!(asks(parent, Trouble::Late, attempt), SOURCE);
+            }
+            // One that lives is behind because those above it are.
+            for trouble in [Trouble::Late, Trouble::Busy] {
+                assert_eq!(asks(parent, trouble, 1), parent);
+                assert_eq!(asks(parent, trouble, 3), above(parent));
+            }
+            for trouble in [Trouble::Silent, Trouble::NotHere, Trouble::Corrupt] {
+                assert_eq!(asks(parent, trouble, 1), above(parent));
+            }
+            for attempt in [2, 4] {
+                let whom = asks(parent, Trouble::Late, attempt);
+                match other == parent {
+                    true => assert_eq!(whom, above(parent)),
+                    false => assert_eq!(whom, other),
+                }
+                parents_differ += u32::from(other != parent);
+            }
+            // Who does not answer is passed by.
+            let silent = [parent];
+            let whom = instead(me, &silent, (SOURCE, Trouble::Silent, 0));
+            assert_eq!(whom, trees.parent(parent, Side::Even));
+        }
+        assert!(parents_differ > 40, "{parents_differ}");
+    }
+
+    #[test]
+    fn nobody_asks_itself_through_a_member_below_it() {
+        let trees = Trees { members: 40 };
+        let mut below = 0;
+        for child in (0..40).map(MemberIndex) {
+            let me = trees.parent(child, Side::Even);
+            if !me.is_source() {
+                let whom = instead(me, &[], (child, Trouble::Silent, 3));
+                assert_eq!(whom, MemberIndex::SOURCE);
+                below += 1;
+            }
+        }
+        assert_eq!(below, 39, "one hangs from the source");
     }
 }

@@ -161,3 +161,42 @@ fn questions_of_others_keep_nobody_from_asking_and_from_sending_data() {
         "it has asked for something"
     );
 }
+
+#[test]
+fn what_is_told_of_a_cast_that_a_member_has_forgotten_is_not_taken() {
+    let memory = &mut Memory::default();
+    let report = || {
+        Message::Report(alloc::sync::Arc::new(crate::broadcast::message::Report {
+            number: 7,
+            boot: crate::ids::BootEpoch(0),
+            done: Vec::new(),
+            failed: Vec::new(),
+            corrupt: Vec::new(),
+            all: true,
+        }))
+    };
+    let answer = |station: &mut Station, memory: &mut Memory, me: MemberIndex| {
+        let packet = Packet {
+            cast: CastId(1),
+            from: MemberIndex(4),
+            mac: peer(4).mac,
+            message: report(),
+        };
+        station.stray(peer(4).addr, &packet, me);
+        let sent = station.poll_message(START, memory);
+        sent.map(|(_, packet)| packet.message)
+    };
+    let mut booted = station(0, 16, Consent::Given, memory);
+    let me = MemberIndex(0);
+    assert_eq!(answer(&mut booted, memory, me), Some(Message::Unknown));
+    // Of one that is over nobody waits for anything, and the source knows which are not.
+    let taken = Some(Message::ReportAck { number: 7 });
+    let source = MemberIndex::SOURCE;
+    assert_eq!(answer(&mut booted, memory, source), taken);
+    booted
+        .ended
+        .push_back((CastId(1), EndReason::Abandoned, me));
+    assert_eq!(answer(&mut booted, memory, me), Some(Message::Unknown));
+    booted.ended.push_back((CastId(1), EndReason::Finished, me));
+    assert_eq!(answer(&mut booted, memory, me), taken);
+}

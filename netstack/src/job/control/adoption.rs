@@ -117,6 +117,7 @@ impl Jobs {
         }
         rank.channel = Channel::resumed(ack.first_call, ack.done);
         rank.cancelled = ack.cancel_signal;
+        rank.signals_taken = ack.signals;
         let place = rank.rank;
         out.event(Event::Claimed {
             job,

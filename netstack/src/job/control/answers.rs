@@ -38,6 +38,10 @@ impl Jobs {
         if ack.cancel_signal != 0 {
             rank.cancelled = ack.cancel_signal;
         }
+        self.signals_taken(now, node, job, ack.signals);
+        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
+            return;
+        };
         if rank.exit_seen {
             // An answer that was overtaken by the job's last call.
             return;

@@ -187,11 +187,13 @@ impl Server {
         }
     }
 
-    /// Packets of a relay on another network are not for this pool.
+    /// Packets of a relay on another network are not for this pool. A proxy has none.
     fn on_this_network(&self, request: &Request) -> bool {
         let mask = self.settings.netmask.to_bits();
         let server = self.settings.places.address.to_bits();
-        request.giaddr.is_unspecified() || request.giaddr.to_bits() & mask == server & mask
+        let is_here = |giaddr: Ipv4Addr| giaddr.to_bits() & mask == server & mask;
+        let relay = request.giaddr;
+        relay.is_unspecified() || self.settings.proxy || is_here(relay)
     }
 
     fn discover(&mut self, now: Duration, request: &Request, client: Client) -> Option<Reply> {

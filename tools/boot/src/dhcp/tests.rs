@@ -590,6 +590,48 @@ fn a_relay_of_this_network_gets_the_answer_and_others_none() {
 }
 
 #[test]
+fn a_whole_boot_goes_through_the_relays_address() {
+    let mut bed = Bed::new(&config());
+    let relay = Ipv4Addr::new(10, 117, 0, 9);
+    let mut ask = |client, kind, more: &[DhcpOption]| {
+        let mut message = message(mac(1), client, kind);
+        message.set_giaddr(relay);
+        for option in more {
+            message.opts_mut().insert(option.clone());
+        }
+        let (reply, to) = bed.send(Port::Dhcp, &message).unwrap();
+        assert_eq!((reply.giaddr(), to), (relay, SocketAddrV4::new(relay, 67)));
+        reply
+    };
+    let offer = ask(As::Kernel(7), MessageType::Discover, &[]);
+    let wanted = DhcpOption::RequestedIpAddress(offer.yiaddr());
+    let server = DhcpOption::ServerIdentifier(SERVER);
+    let ack = ask(As::Kernel(7), MessageType::Request, &[wanted, server]);
+    assert_eq!(ack.opts().msg_type(), Some(MessageType::Ack));
+    assert_eq!(unknown(&ack, option::PERSONALITY), Some(vec![1, 7]));
+    assert!(!ack.flags().broadcast(), "the relay knows the machine");
+    // The machine's address is not to be trusted: the relay is told to broadcast.
+    let other = DhcpOption::RequestedIpAddress(Ipv4Addr::new(10, 117, 9, 9));
+    let nak = ask(As::Os, MessageType::Request, &[other]);
+    assert_eq!(nak.opts().msg_type(), Some(MessageType::Nak));
+    assert!(nak.flags().broadcast());
+}
+
+#[test]
+fn a_proxy_answers_relays_of_other_networks_too() {
+    let mut bed = Bed::new(&Config {
+        proxy_dhcp: true,
+        ..config()
+    });
+    let mut discover = message(mac(1), As::UefiPxe, MessageType::Discover);
+    let relay = Ipv4Addr::new(192, 168, 0, 9);
+    discover.set_giaddr(relay);
+    let (offer, to) = bed.send(Port::Dhcp, &discover).unwrap();
+    assert_eq!((offer.yiaddr(), to), (NONE, SocketAddrV4::new(relay, 67)));
+    assert!(boot_file(&offer).is_some());
+}
+
+#[test]
 fn the_doctor_gets_no_answer() {
     let mut bed = Bed::new(&config());
     let bytes = super::doctor_discover(7, mac(1));

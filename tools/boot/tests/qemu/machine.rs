@@ -120,10 +120,18 @@ impl Machine {
     }
 
     /// Switches it on.
-    pub fn start(mut self, console: PathBuf) -> Started {
+    pub fn start(self, console: PathBuf) -> Started {
         let serial = format!("file:{}", console.display());
-        self.command.args(["-serial", &serial]).stdin(Stdio::null());
-        let process = self.command.spawn();
+        self.options(&["-serial", &serial]).run(console)
+    }
+
+    /// Switches it on, with no serial port in it.
+    pub fn start_without_serial_port(self) -> Started {
+        self.options(&["-serial", "none"]).run(PathBuf::new())
+    }
+
+    fn run(mut self, console: PathBuf) -> Started {
+        let process = self.command.stdin(Stdio::null()).spawn();
         let process = process.expect("QEMU is installed (cargo xtask setup)");
         Started {
             process: Running(process),

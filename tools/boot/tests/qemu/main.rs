@@ -6,6 +6,7 @@
 //! | [`loading`] | the boot service alone: from power-on to the kernel's first lines |
 //! | [`joining`] | machines started as a rack's are, from power-on to a node that has joined |
 //! | [`media`] | GRUB, USB sticks and CDs |
+//! | [`screen`] | a machine without a serial port |
 //! | [`secure_boot`] | signed images |
 //! | [`on_request`] | what takes long, or downloads something |
 //!
@@ -22,6 +23,7 @@ mod machine;
 mod media;
 mod on_request;
 mod rack;
+mod screen;
 mod secure_boot;
 #[path = "../support/mod.rs"]
 mod support;

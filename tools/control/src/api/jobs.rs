@@ -16,9 +16,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::bounded::LocalPeer;
-use super::types::{CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, Size};
+use super::types::{
+    CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, SignalRequest, Size,
+};
 use super::{Api, Refusal, casts, past, programs};
-use crate::config::Load;
+use crate::config::{GRACE_MOST_S, Load};
 use crate::control::Core;
 use crate::hostlist;
 use crate::jobs::allocator::Want;
@@ -30,6 +32,7 @@ use crate::jobs::streams::{Item, SinkReader};
 use crate::jobs::{JobError, SubmitError};
 use crate::output_files::{Pattern, Wanted};
 use crate::programs::Program;
+use crate::signal;
 
 /// Silence after which a line is sent that says nothing, so that both sides notice a dead peer.
 const PING_AFTER: Duration = Duration::from_secs(5);
@@ -42,9 +45,6 @@ const LAST_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Longest reason for ending a job, in bytes: it is in the job's record and in an event.
 const REASON_MAX: usize = 256;
-
-/// Highest signal number of Linux.
-pub const SIGNAL_MAX: i32 = 64;
 
 /// Hand a job in.
 ///
@@ -119,6 +119,7 @@ pub async fn submit(
         }
         SubmitError::UnknownNodes(_)
         | SubmitError::TooMany { .. }
+        | SubmitError::TooManyExcluded { .. }
         | SubmitError::NoPlaces { .. } => {
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
         }
@@ -189,6 +190,14 @@ fn want(request: &JobRequest) -> Result<Want, Refusal> {
             .unwrap_or_default()
             .into_iter()
             .collect(),
+        cores: match request.cores {
+            Some(0) => {
+                return Err(Refusal::bad_request(
+                    "a rank uses at least one core; leave `cores` out for all that its node has",
+                ));
+            }
+            cores => cores.unwrap_or(0),
+        },
     })
 }
 
@@ -209,7 +218,7 @@ fn hand_in(api: &Api, submission: Submission) -> Result<u64, SubmitError> {
         let id = *id;
         let reason = "it could not be written down";
         let ended = core.with_runner(now, |runner, now_us, fabric| {
-            runner.cancel(now_us, fabric, id, 15, reason)
+            runner.cancel(now_us, fabric, id, (15, Some(0)), reason)
         });
         core.settle(now);
         // One that has ended by itself in between is known.
@@ -549,10 +558,11 @@ pub async fn cancel(
     Path(id): Path<u64>,
     Json(request): Json<CancelRequest>,
 ) -> Result<Json<Done>, Refusal> {
-    let signal = request.signal.unwrap_or(15);
-    if !(1..=SIGNAL_MAX).contains(&signal) {
+    let signal = checked_signal(request.signal.unwrap_or(15))?;
+    let grace_s = request.grace_s;
+    if grace_s > Some(GRACE_MOST_S) {
         return Err(Refusal::bad_request(format!(
-            "{signal} is not a signal; use 1 to {SIGNAL_MAX}"
+            "a grace has at most {GRACE_MOST_S} seconds"
         )));
     }
     let reason = request.reason.unwrap_or_else(|| "cancelled".to_string());
@@ -563,9 +573,35 @@ pub async fn cancel(
         )));
     }
     api.shared
-        .with_runner(|runner, now_us, fabric| runner.cancel(now_us, fabric, id, signal, &reason))
+        .with_runner(|runner, now_us, fabric| {
+            runner.cancel(now_us, fabric, id, (signal, grace_s), &reason)
+        })
         .map_err(job_refusal)?;
     Ok(Json(Done {}))
+}
+
+/// Send a signal to all ranks of a job that runs.
+#[utoipa::path(post, path = "/v1/jobs/{id}/signal", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body = SignalRequest, responses((status = 200, body = Done)))]
+pub async fn signal(
+    State(api): State<Api>,
+    Path(id): Path<u64>,
+    Json(request): Json<SignalRequest>,
+) -> Result<Json<Done>, Refusal> {
+    let signal = checked_signal(request.signal)?;
+    api.shared
+        .with_runner(|runner, _, fabric| runner.signal(fabric, id, signal))
+        .map_err(job_refusal)?;
+    Ok(Json(Done {}))
+}
+
+fn checked_signal(number: i32) -> Result<i32, Refusal> {
+    match number {
+        1..=signal::MAX => Ok(number),
+        _ => Err(Refusal::bad_request(format!(
+            "{number} is not a signal; use 1 to {}",
+            signal::MAX
+        ))),
+    }
 }
 
 pub(super) fn job_refusal(error: JobError) -> Refusal {
@@ -575,6 +611,7 @@ pub(super) fn job_refusal(error: JobError) -> Refusal {
         JobError::Taken(_) => Refusal::new(StatusCode::CONFLICT, "stream-taken", error),
         JobError::Batch(_) => Refusal::new(StatusCode::CONFLICT, "batch-job", error),
         JobError::NotPending { .. } => Refusal::new(StatusCode::CONFLICT, "job-not-pending", error),
+        JobError::NotRunning { .. } => Refusal::new(StatusCode::CONFLICT, "job-not-running", error),
         JobError::NotHeld(_) => Refusal::new(StatusCode::CONFLICT, "job-not-held", error),
     }
 }

@@ -28,7 +28,6 @@ pub mod types;
 mod unread;
 pub mod warm;
 
-pub use jobs::SIGNAL_MAX;
 pub use past::PAGE_MAX;
 
 use std::sync::Arc;
@@ -110,6 +109,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(nodes::waiting))
         .routes(routes!(nodes::approve))
         .routes(routes!(nodes::power))
+        .routes(routes!(nodes::log))
         .routes(routes!(past::events))
         .routes(routes!(lists::timeline))
         .routes(routes!(past::jobs, jobs::submit))
@@ -117,6 +117,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(jobs::output))
         .routes(routes!(jobs::stdin))
         .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::signal))
         .routes(routes!(queue::list))
         .routes(routes!(queue::hold))
         .routes(routes!(queue::release))

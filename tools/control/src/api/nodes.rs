@@ -1,18 +1,19 @@
 //! What can be done with a node: asking it to leave, approving of a machine that wants to be one,
-//! switching it on and off.
+//! switching it on and off, reading its log.
 //!
 //! Neighbours: `power` switches machines, `netstack::control::Endpoint::ask_to_leave` (repeats the
 //! request until the node has answered), `control_events` (its answer).
 //!
 //! Invariant: a node that was asked gets no job until it has refused.
 
-use axum::extract::{Json, Path, State};
+use axum::extract::{Json, Path, Query, State};
 use axum::http::StatusCode;
 use netstack::control::{LeaveRefused, NodeState};
 use netstack::ids::NodeId;
 
 use super::types::{
-    ApproveRequest, Approved, Done, POWERED_MAX, PowerRequest, Powered, WaitingMachine,
+    ApproveRequest, Approved, Done, NodeLogPart, NodeLogQuery, POWERED_MAX, PowerRequest, Powered,
+    WaitingMachine,
 };
 use super::{Api, Refusal, queue};
 use crate::control::Core;
@@ -82,11 +83,28 @@ pub async fn approve(
     Ok(Json(Approved { node, name }))
 }
 
+/// Lines of the log of a node's kernel, as far as they have come and are kept.
+///
+/// A node tells its log once it has joined, from the first line of its boot on that it still has.
+/// Control keeps 32 KiB of each node, and none over a restart of its own.
+#[utoipa::path(get, path = "/v1/nodes/{node}/log", tag = "nodes", params(("node" = u32, Path, description = "Number of the node"), NodeLogQuery), responses((status = 200, body = NodeLogPart), (status = 404, body = super::types::ErrorBody)))]
+pub async fn log(
+    State(api): State<Api>,
+    Path(node): Path<u32>,
+    Query(query): Query<NodeLogQuery>,
+) -> Result<Json<NodeLogPart>, Refusal> {
+    let core = api.shared.lock();
+    match hostlist::unknown([node], &core.known_nodes()) {
+        Some(text) => Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text)),
+        None => Ok(Json(core.node_logs.part(node, query.from))),
+    }
+}
+
 /// Switch nodes on or off, or ask which are on.
 ///
 /// It is answered when all have, each with its own result. Whatever runs on a node that is switched
-/// off or reset is lost.
-#[utoipa::path(post, path = "/v1/nodes/power", tag = "nodes", request_body = PowerRequest, responses((status = 200, body = Vec<Powered>), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody)))]
+/// off or reset is lost. What was begun is carried out, also where the client goes.
+#[utoipa::path(post, path = "/v1/nodes/power", tag = "nodes", request_body = PowerRequest, responses((status = 200, body = Vec<Powered>), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody), (status = 503, body = super::types::ErrorBody)))]
 pub async fn power(
     State(api): State<Api>,
     Json(request): Json<PowerRequest>,
@@ -112,11 +130,13 @@ pub async fn power(
     }
     let asked = Asked {
         action: request.action,
-        by: &by,
+        by,
     };
-    let results = api.switch.perform(&api.shared, asked, &nodes).await;
-    let powered = nodes.iter().zip(results);
-    let powered = powered.map(|(node, result)| Powered::new(*node, result));
+    let switched = api.switch.perform(&api.shared, asked, nodes.clone()).await;
+    let switched = switched
+        .map_err(|busy| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "power-busy", busy))?;
+    let powered = nodes.iter().zip(switched);
+    let powered = powered.map(|(node, of)| Powered::new(*node, of.result, of.was_up));
     Ok(Json(powered.collect()))
 }
 

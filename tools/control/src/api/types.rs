@@ -9,6 +9,7 @@
 mod casts;
 mod held;
 mod launch;
+mod node_log;
 mod power;
 mod queue;
 mod queued;
@@ -26,6 +27,7 @@ pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
     Reuse, UnknownCall, WireCounts,
 };
+pub use node_log::{NodeLogPart, NodeLogQuery};
 pub use power::{POWERED_MAX, PowerRequest, Powered};
 pub use queue::{AfterCondition, AfterJob, ArrayTask, Drained, KeptOutput, Placement, Why};
 pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};
@@ -97,6 +99,9 @@ pub struct NodeInfo {
     pub build_id: Option<String>,
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
+    /// Cores for programs.
+    #[serde(default)]
+    pub cores: Option<u16>,
     /// Bytes of memory free, as of the last heartbeat.
     pub memory_free_bytes: Option<u64>,
     /// Bytes of memory in use, as of the last heartbeat.
@@ -248,6 +253,9 @@ pub struct JobInfo {
     pub directory: String,
     /// Number of ranks.
     pub ranks_total: u32,
+    /// Cores that each rank may use; absent: all that its node has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u16>,
     /// Its nodes as a hostlist, in rank order; empty before allocation.
     pub nodes: String,
     /// Number of the cluster that took it, as in [`Status`].
@@ -439,6 +447,9 @@ pub struct JobRequest {
     /// Hostlist of nodes that must not be among its nodes. Without `nodes`.
     #[serde(default)]
     pub exclude: Option<String>,
+    /// Cores that each rank may use; its nodes have as many at least. Absent: any nodes, all cores.
+    #[serde(default)]
+    pub cores: Option<u16>,
     /// Time limit in seconds; absent: the configured default; 0: none.
     #[serde(default)]
     pub time_limit_s: Option<u64>,
@@ -650,9 +661,21 @@ pub struct CancelRequest {
     /// Signal number; absent: 15 (SIGTERM).
     #[serde(default)]
     pub signal: Option<i32>,
+    /// Seconds that its programs may go on after that signal, then they get SIGKILL; 0: the signal
+    /// ends them at once; absent: as configured.
+    #[serde(default)]
+    pub grace_s: Option<u64>,
     /// Who or what wanted it, for the job's record.
     #[serde(default)]
     pub reason: Option<String>,
+}
+
+/// What `POST /v1/jobs/{id}/signal` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalRequest {
+    /// Signal number, 1 to 64.
+    pub signal: i32,
 }
 
 /// One step of a boot.

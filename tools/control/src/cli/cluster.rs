@@ -19,7 +19,7 @@ use hearth_qemu::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::up_progress::Display;
-use super::{Global, exit, print_json, print_text, table};
+use super::{Global, exit, node_log, print_json, print_text, table};
 use crate::output::count;
 use crate::paths::qemu_paths;
 use crate::{clock, config, hostlist};
@@ -45,6 +45,9 @@ pub struct UpOptions {
     /// Memory of each node.
     #[arg(long, default_value = "48M", value_name = "SIZE", value_parser = hearth_qemu::parse_memory_mib)]
     memory: u32,
+    /// Processors of each node.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(hearth_qemu::MAX_CPUS)))]
+    cpus: u32,
     /// Tree of switches, widths from the leaves up: 4x2 is four nodes on each of two leaf
     /// switches [default: one switch].
     #[arg(long, value_name = "WxW")]
@@ -119,6 +122,9 @@ pub struct ConsoleOptions {
     /// The node.
     #[arg(value_name = "NODE")]
     node: String,
+    /// Go on with what it logs until interrupted; the console of a QEMU node goes on in any case.
+    #[arg(short, long)]
+    follow: bool,
 }
 
 /// Arguments of the supervisor process.
@@ -230,6 +236,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         name,
         nodes: options.nodes,
         memory_mib: options.memory,
+        cpus: options.cpus,
         tree: options.tree.unwrap_or_else(|| Tree::flat(options.nodes)),
         rate: options.rate,
         firmware,
@@ -323,15 +330,24 @@ fn watch_interrupts() -> anyhow::Result<Arc<AtomicU8>> {
     Ok(flag)
 }
 
-/// Shows what a node writes to its serial console, until interrupted.
+/// Shows what a QEMU node writes to its serial console, until interrupted; of other nodes what they
+/// have told control of their log.
 pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> {
-    let paths = chosen(global)?;
     let [node] = hostlist::parse(&options.node)?[..] else {
         return Err(exit::Usage(format!(
             "one console at a time; {} names several nodes",
             options.node
         ))
         .into());
+    };
+    // A service's nodes have no file, and a cluster's have one also while its control node stands
+    // still.
+    let paths = match global.find() {
+        Ok(state) => match qemu_paths(state.path()) {
+            Some(paths) => paths,
+            None => return node_log::show(global, node, options.follow),
+        },
+        Err(_) => chosen(global)?,
     };
     let mut there: Vec<u32> = Record::load(&paths)?
         .nodes
@@ -358,7 +374,7 @@ pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> 
 
 /// Whether nobody reads what is written there any more: a pipe whose other end is closed, a
 /// terminal that is gone.
-fn has_no_reader(output: &impl AsFd) -> bool {
+pub(super) fn has_no_reader(output: &impl AsFd) -> bool {
     // Errors and hang-ups are told without having been asked for.
     let mut output = [PollFd::new(output.as_fd(), PollFlags::empty())];
     let told = match poll(&mut output, PollTimeout::ZERO) {

@@ -20,6 +20,8 @@ const JOBS_SHOWN: usize = 10;
 /// How long it waits for jobs that it has ended: a node that does not answer does not keep a
 /// cluster up.
 const JOBS_END_WITHIN: Duration = Duration::from_secs(5);
+/// What their programs get of that, in seconds.
+const GRACE_S: u64 = 2;
 
 /// Options of `hearth down`.
 #[derive(Debug, Args)]
@@ -106,6 +108,7 @@ fn ending(jobs: &[QueuedJob]) -> String {
 async fn end_jobs(client: &Client, jobs: &[QueuedJob]) -> anyhow::Result<()> {
     let request = CancelRequest {
         signal: None,
+        grace_s: Some(GRACE_S),
         reason: Some("the cluster is taken down".to_string()),
     };
     // Waiting ones go first, so that none of them starts because another was ended.

@@ -33,6 +33,10 @@ pub struct JobOptions {
     /// Number of nodes: the same as -n, since a node has one rank.
     #[arg(short = 'N', value_name = "N", value_parser = slurm::node_count)]
     node_count: Option<u32>,
+    /// Cores that each rank may use; its nodes have as many at least [default: any nodes, all their
+    /// cores]. OMP_NUM_THREADS is their number, unless --env says otherwise.
+    #[arg(short = 'c', long, alias = "cpus-per-task", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    cores: Option<u16>,
     /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5]. A number is a number of
     /// nodes.
     #[arg(long, value_name = "LIST", value_parser = slurm::nodes)]
@@ -243,6 +247,7 @@ impl JobOptions {
             nodes: self.nodes.or(script.nodes),
             nodelist: self.nodelist.or(script.nodelist),
             exclude: self.exclude.or(script.exclude),
+            cores: self.cores.or(script.cores),
             name: self.name.or(script.name),
             env: [script.env, self.env].concat(),
             export: [script.export, self.export].concat(),
@@ -384,6 +389,7 @@ impl JobOptions {
             nodes: self.named_nodes().cloned(),
             nodelist: self.nodelist.clone(),
             exclude: self.exclude.clone(),
+            cores: self.cores,
             time_limit_s: self.time_limit,
             no_precheck: self.no_precheck,
             wait: self.wait,

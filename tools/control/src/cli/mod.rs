@@ -21,6 +21,7 @@ mod job_options;
 mod lists;
 mod man;
 mod node;
+mod node_log;
 mod output;
 mod overlay;
 mod plan;
@@ -118,6 +119,8 @@ enum Command {
     Output(output::Options),
     /// End jobs.
     Cancel(queue::CancelOptions),
+    /// Send a signal to all ranks of a job that runs.
+    Signal(queue::SignalOptions),
     /// Hold jobs back that wait for nodes.
     Hold(queue::JobsOptions),
     /// Let jobs start that were held back.
@@ -164,7 +167,7 @@ enum Command {
     Down(down::DownOptions),
     /// List the clusters that run here.
     List(cluster::ListOptions),
-    /// Show the serial console of a QEMU node.
+    /// Show the serial console of a QEMU node, or what another node's kernel has logged.
     Console(cluster::ConsoleOptions),
     /// Do something with nodes.
     Node(node::Options),
@@ -312,6 +315,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Job(options) => queue::job(&global, &options).map(done),
         Command::Output(options) => output::main(&global, &options),
         Command::Cancel(options) => queue::cancel(&global, &options),
+        Command::Signal(options) => queue::signal(&global, &options),
         Command::Hold(options) => queue::hold(&global, &options),
         Command::Release(options) => queue::release(&global, &options),
         Command::Priority(options) => queue::priority(&global, &options),

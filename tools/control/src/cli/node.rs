@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::hostlist;
 use crate::node_lists::{self, Format};
 use crate::nodes::NODES_MAX;
+use crate::site_tree;
 
 /// So much of a list of machines is read: a line of some hundred bytes for each of the most nodes.
 const LIST_MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -62,6 +63,9 @@ enum Action {
         /// How it is written [default: by its name: *.csv, dhcpd*, nodes.conf].
         #[arg(long, value_name = "FORMAT")]
         format: Option<Format>,
+        /// Number the nodes by their places in this tree of switches, as in Slurm's topology.conf.
+        #[arg(long, value_name = "FILE")]
+        tree: Option<PathBuf>,
     },
     /// Make a laboratory key: kernel options for a node that boots without the boot service.
     Key {
@@ -140,13 +144,18 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
         Action::Status(options) => power::status(global, &options),
         Action::Leave { nodes } => leave(global, &nodes),
         Action::Approve { machines } => approve(global, &machines),
-        Action::Import { file, format } => import(global, &file, format),
+        Action::Import { file, format, tree } => import(global, &file, format, tree.as_deref()),
         Action::Key { node, mac } => key(global, node, mac),
     }
 }
 
 /// Prints the file of nodes that a site's own list comes to.
-fn import(global: &Global, path: &Path, format: Option<Format>) -> anyhow::Result<()> {
+fn import(
+    global: &Global,
+    path: &Path,
+    format: Option<Format>,
+    tree: Option<&Path>,
+) -> anyhow::Result<()> {
     let shown = path.display();
     let by_name = || Format::of_file(path.file_name()?.to_str()?);
     let format = format.or_else(by_name).ok_or_else(|| {
@@ -161,7 +170,12 @@ fn import(global: &Global, path: &Path, format: Option<Format>) -> anyhow::Resul
         std::io::Result::Ok(text)
     };
     let text = read().with_context(|| format!("cannot read {shown}"))?;
-    let nodes = node_lists::read(format, &text).and_then(node_lists::numbered);
+    let tree = tree.map(|tree| site_tree::read(tree, |site| Ok(site.number()?)));
+    let tree = tree.transpose()?;
+    let nodes = node_lists::read(format, &text).and_then(|entries| match &tree {
+        Some(tree) => node_lists::numbered_by(entries, tree),
+        None => node_lists::numbered(entries),
+    });
     let nodes = nodes.with_context(|| format!("{shown}"))?;
     match global.json {
         true => super::print_json(&nodes),

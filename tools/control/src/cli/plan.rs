@@ -4,6 +4,7 @@
 //!
 //! Invariant: in a batch every line of input that is not blank has one line of output, in order.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Global, exit, print_text};
 use crate::config::queue::preference;
-use crate::{hostlist, output};
+use crate::{hostlist, output, site_tree};
 
 /// Longest line of a batch, in bytes: a million nodes by number.
 const LINE_MAX: u64 = 16 << 20;
@@ -32,8 +33,9 @@ free space. With --batch each line of standard input is a question, and each lin
 A line has at most 16 MiB, and may name any number of nodes.
 Exit status: 0; 1 some line of a batch has no answer; 2 a wrong option; 125 anything else.")]
 pub struct Options {
-    /// Widths of the tree from the leaves up, as in 4x4x4.
-    #[arg(long, value_name = "WIDTHS", required_unless_present = "batch")]
+    /// Widths of the tree from the leaves up, as in 4x4x4, or a file as Slurm's topology.conf that
+    /// names nodes n0, n1 and so on.
+    #[arg(long, value_name = "WIDTHS|FILE", required_unless_present = "batch")]
     tree: Option<String>,
     /// The free nodes: n0,n[3-5], at most 65,536 of them [default: all of the tree].
     #[arg(long, value_name = "NODES")]
@@ -91,14 +93,20 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
     let (Some(tree), Some(count)) = (&options.tree, options.count) else {
         bail!("name --tree and -n, or use --batch");
     };
-    let topology: Topology = tree
-        .parse()
-        .map_err(|error| exit::Usage(format!("--tree: {error}")))?;
+    let (topology, places) = tree_of(tree)?;
     let free = match &options.free {
         Some(free) => hostlist::parse(free).context("--free")?,
         // One more than may be asked about is refused as such.
-        None => (0..topology.nodes().min(exact::FREE_MAX as u64 + 1) as u32).collect(),
+        None => match &places {
+            Some(places) => places.iter().copied().collect(),
+            None => (0..topology.nodes().min(exact::FREE_MAX as u64 + 1) as u32).collect(),
+        },
     };
+    if let Some(places) = places
+        && let Some(node) = free.iter().find(|node| !places.contains(node))
+    {
+        bail!("n{node} is on no switch of {tree}");
+    }
     let warm = options.warm.as_deref().map(hostlist::parse);
     let warm = warm.transpose().context("--warm")?.unwrap_or_default();
     let answer = plan(&topology, free, &warm, count, options.prefer)?;
@@ -113,6 +121,18 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A tree by its widths, or a site's own tree with the nodes that it has.
+fn tree_of(text: &str) -> anyhow::Result<(Topology, Option<BTreeSet<u32>>)> {
+    if !text.contains(['/', '.']) {
+        let tree = text.parse();
+        let tree = tree.map_err(|error| exit::Usage(format!("--tree: {error}")))?;
+        return Ok((tree, None));
+    }
+    let wired = site_tree::read(text.as_ref(), |site| Ok(site.with_numbers(site_tree::own)?))?;
+    let tree = wired.topology();
+    Ok((tree, Some(wired.nodes.into_keys().collect())))
 }
 
 /// Answers each line of the input by one of the output.

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use clap::Args;
 use hearth_power::{Action, Machine, State};
 
@@ -64,7 +63,7 @@ pub fn status(global: &Global, options: &Nodes) -> anyhow::Result<()> {
         }
         print_text(&table::text(&rows))?;
     }
-    all_done(&powered)
+    all_done(&powered, &[])
 }
 
 fn word(state: Option<State>) -> &'static str {
@@ -81,8 +80,9 @@ fn switch(global: &Global, action: Action, list: &str, wait: bool) -> anyhow::Re
     // Without control nothing joins, but machines can be switched all the same.
     let nodes = switches.nodes();
     let powered = switches.perform(action, &numbers)?;
-    let done = |powered: &&Powered| powered.error.is_none();
-    let done: Vec<u32> = powered.iter().filter(done).map(|done| done.node).collect();
+    let is_done = |powered: &&Powered| powered.error.is_none();
+    let done = powered.iter().filter(is_done);
+    let done: Vec<u32> = done.map(|done| done.node).collect();
     let jobs = match action {
         Action::On => Some(BTreeMap::new()),
         _ => nodes.as_ref().map(|nodes| jobs_on(nodes, &done)),
@@ -92,42 +92,59 @@ fn switch(global: &Global, action: Action, list: &str, wait: bool) -> anyhow::Re
         let lines = jobs.as_ref().map_or_else(unknown, jobs_hit);
         lines.into_iter().for_each(crate::output::say_line);
     }
-    let joined = match (&switches, &nodes) {
+    let mut failure = None;
+    let late = match (&switches, &nodes) {
         (Switches::Control(client), Some(nodes)) if wait => {
-            let before = boots_of(nodes, &done);
-            let awaited = done.iter().zip(before);
             // One that is there and only was to be switched on has joined.
-            let awaited: Vec<_> = awaited
-                .filter(|(_, (_, is_up))| action == Action::Reset || !is_up)
-                .map(|(node, before)| (*node, before))
-                .collect();
-            super::block_on(wait_for_boots(client, &awaited))?;
-            true
+            let is_awaited = |node: &&Powered| action == Action::Reset || !node.was_up;
+            let awaited = powered.iter().filter(is_done).filter(is_awaited);
+            let awaited: Vec<u32> = awaited.map(|node| node.node).collect();
+            let before = boots_of(nodes, &awaited).into_iter();
+            let joins = before.map(|(boots, _)| boots);
+            let joins: Vec<(u32, u64)> = awaited.iter().copied().zip(joins).collect();
+            let late = super::block_on(wait_for_boots(client, &joins, JOIN_LIMIT));
+            // Of those that joined before control went nobody knows.
+            Some(late.unwrap_or_else(|error| {
+                failure = Some(error);
+                awaited
+            }))
         }
-        _ => false,
+        _ => None,
     };
     if global.json {
-        print_json(&report(action, &done, jobs.as_ref(), joined))?;
+        print_json(&report(action, &done, jobs.as_ref(), late.as_deref()))?;
     }
-    all_done(&powered)
+    match failure {
+        Some(error) => all_done(&powered, &[]).and(Err(error)),
+        None => all_done(&powered, late.as_deref().unwrap_or_default()),
+    }
 }
 
-/// The errors of nodes with which it was not done.
-fn all_done(powered: &[Powered]) -> anyhow::Result<()> {
+/// The errors of nodes with which it was not done, and of those that have not joined since.
+fn all_done(powered: &[Powered], late: &[u32]) -> anyhow::Result<()> {
     let mut by_text: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for node in powered {
         if let Some(error) = &node.error {
             by_text.entry(error).or_default().push(node.node);
         }
     }
-    if by_text.is_empty() {
-        return Ok(());
-    }
     let lines = by_text
         .iter()
         .map(|(error, nodes)| format!("{}: {error}", hostlist::format(nodes)));
-    let text = lines.collect::<Vec<_>>().join("\n");
-    let status = match powered.iter().any(|node| node.error.is_none()) {
+    let mut lines: Vec<String> = lines.collect();
+    if !late.is_empty() {
+        lines.push(format!(
+            "{} did not join within {} s; `hearth timeline` and `hearth console` show how far the boot came",
+            hostlist::format(late),
+            JOIN_LIMIT.as_secs()
+        ));
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let text = lines.join("\n");
+    let is_well = |node: &Powered| node.error.is_none() && !late.contains(&node.node);
+    let status = match powered.iter().any(is_well) {
         true => exit::PARTLY,
         false => exit::CONTROL,
     };
@@ -184,7 +201,7 @@ impl Switches {
                 let machines: Vec<Machine> = numbers.iter().map(machine).collect();
                 let results = numbers.iter().zip(power.perform(action, &machines));
                 return Ok(results
-                    .map(|(node, result)| Powered::new(*node, result))
+                    .map(|(node, result)| Powered::new(*node, result, false))
                     .collect());
             }
         };
@@ -205,16 +222,21 @@ impl Switches {
 }
 
 /// What became of nodes that were switched. Which jobs they had is not known where control did not
-/// answer.
+/// answer; which are `late` is where they were waited for.
 fn report(
     action: Action,
     numbers: &[u32],
     jobs: Option<&BTreeMap<u64, Vec<u32>>>,
-    joined: bool,
+    late: Option<&[u32]>,
 ) -> serde_json::Value {
-    let names: Vec<String> = numbers.iter().copied().map(hostlist::name).collect();
+    let names =
+        |nodes: &[u32]| -> Vec<String> { nodes.iter().copied().map(hostlist::name).collect() };
     let jobs: Option<Vec<u64>> = jobs.map(|jobs| jobs.keys().copied().collect());
-    serde_json::json!({ (action.to_string()): names, "jobs": jobs, "joined": joined })
+    let joined = late.is_some_and(<[u32]>::is_empty);
+    let late = names(late.unwrap_or_default());
+    serde_json::json!({
+        (action.to_string()): names(numbers), "jobs": jobs, "joined": joined, "late": late,
+    })
 }
 
 /// The jobs that these nodes have, and on which of them each is.
@@ -249,28 +271,26 @@ fn boots_of(nodes: &[NodeInfo], numbers: &[u32]) -> Vec<(u64, bool)> {
     numbers.iter().map(of).collect()
 }
 
-/// Waits until each of these nodes has joined once more than before.
-async fn wait_for_boots(client: &Client, awaited: &[(u32, (u64, bool))]) -> anyhow::Result<()> {
+/// Waits until each of these nodes has joined once more than before; those that have not within the
+/// limit.
+async fn wait_for_boots(
+    client: &Client,
+    awaited: &[(u32, u64)],
+    limit: Duration,
+) -> anyhow::Result<Vec<u32>> {
     let numbers: Vec<u32> = awaited.iter().map(|(node, _)| *node).collect();
-    let deadline = Instant::now() + JOIN_LIMIT;
+    let deadline = Instant::now() + limit;
     loop {
         let nodes: Vec<NodeInfo> = client.get("/v1/nodes").await?;
         let now = boots_of(&nodes, &numbers);
         let missing: Vec<u32> = awaited
             .iter()
             .zip(&now)
-            .filter(|((_, before), now)| now.0 <= before.0 || !now.1)
+            .filter(|((_, before), now)| now.0 <= *before || !now.1)
             .map(|((node, _), _)| *node)
             .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!(
-                "{} did not join within {} s; `hearth timeline` and `hearth console` show how far the boot came",
-                hostlist::format(&missing),
-                JOIN_LIMIT.as_secs()
-            );
+        if missing.is_empty() || Instant::now() > deadline {
+            return Ok(missing);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -283,9 +303,15 @@ mod tests {
     #[test]
     fn what_was_done_is_told_by_node() {
         let jobs = BTreeMap::from([(7, vec![2, 10])]);
-        let wanted = serde_json::json!({ "reset": ["n2", "n10"], "jobs": [7], "joined": true });
-        assert_eq!(report(Action::Reset, &[2, 10], Some(&jobs), true), wanted);
-        assert!(report(Action::Reset, &[2], None, false)["jobs"].is_null());
+        let wanted = serde_json::json!({
+            "reset": ["n2", "n10"], "jobs": [7], "joined": true, "late": [],
+        });
+        let told = report(Action::Reset, &[2, 10], Some(&jobs), Some(&[]));
+        assert_eq!(told, wanted);
+        let late = report(Action::Reset, &[2, 10], None, Some(&[10]));
+        assert!(late["jobs"].is_null() && late["joined"] == false);
+        assert_eq!(late["late"], serde_json::json!(["n10"]));
+        assert_eq!(report(Action::On, &[2], None, None)["joined"], false);
     }
 
     #[test]
@@ -319,14 +345,29 @@ mod tests {
             name: hostlist::name(node),
             state: None,
             error: error.map(str::to_string),
+            was_up: false,
         };
-        assert!(all_done(&[node(0, None)]).is_ok());
+        assert!(all_done(&[node(0, None)], &[]).is_ok());
         let wrong = || [node(1, Some("no board")), node(2, Some("no board"))];
-        let error = all_done(&wrong()).unwrap_err();
+        let error = all_done(&wrong(), &[]).unwrap_err();
         assert_eq!(error.to_string(), "n[1-2]: no board");
         assert_eq!(exit::of_error(&error), exit::CONTROL);
         let [one, other] = wrong();
-        let error = all_done(&[node(0, None), one, other]).unwrap_err();
+        let error = all_done(&[node(0, None), one, other], &[]).unwrap_err();
         assert_eq!(exit::of_error(&error), exit::PARTLY);
+        // One that is late hides nothing of the others.
+        let [one, _] = wrong();
+        let all = [node(0, None), one, node(3, None)];
+        let error = all_done(&all, &[3]).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("n1: no board\nn3 did not join within 600 s"),
+            "{text}"
+        );
+        assert_eq!(exit::of_error(&error), exit::PARTLY);
+        assert_eq!(
+            exit::of_error(&all_done(&[node(3, None)], &[3]).unwrap_err()),
+            exit::CONTROL
+        );
     }
 }

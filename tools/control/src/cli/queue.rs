@@ -1,5 +1,5 @@
-//! `hearth queue`, `cancel`, `hold`, `release`, `priority`, `job`, `history`: jobs in the queue and
-//! of the past, with the columns of Slurm's tools.
+//! `hearth queue`, `cancel`, `signal`, `hold`, `release`, `priority`, `job`, `history`: jobs in the
+//! queue and of the past, with the columns of Slurm's tools.
 //!
 //! Neighbours: `api::queue` and `api::past` on the other side.
 //!
@@ -10,10 +10,15 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{Global, block_on, exit, print_json, print_text, table};
-use crate::api::SIGNAL_MAX;
-use crate::api::types::{CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob};
+use crate::api::types::{
+    CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob, SignalRequest,
+};
 use crate::client::{Client, RequestError};
-use crate::{clock, output};
+use crate::config::GRACE_MOST_S;
+use crate::{clock, output, signal};
+
+/// The signal that no program survives.
+const SIGNAL_KILL: i32 = 9;
 
 /// Which jobs of the queue.
 #[derive(Debug, Default, Clone, Args)]
@@ -84,8 +89,29 @@ pub struct CancelOptions {
     jobs: Vec<u64>,
     #[command(flatten)]
     which: Which,
-    /// Signal to end them with, 1 to 64.
-    #[arg(long, default_value_t = 15, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=i64::from(SIGNAL_MAX)))]
+    /// Signal that their programs get first, by name or number [default: TERM].
+    #[arg(long, value_name = "SIGNAL", value_parser = signal::parse)]
+    signal: Option<i32>,
+    /// How long the programs may go on after that; then they get SIGKILL: 10s, 2m, 0s [config:
+    /// jobs.grace_s].
+    #[arg(long, value_name = "TIME", value_parser = grace)]
+    grace: Option<u64>,
+    /// End them at once, with SIGKILL.
+    #[arg(long, conflicts_with_all = ["grace", "signal"])]
+    now: bool,
+}
+
+/// Options of `hearth signal`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every rank of the job gets the signal. A program without a handler for it does what Linux does by
+default: most signals end it, and so the job. `hearth cancel` ends a job for good.")]
+pub struct SignalOptions {
+    /// The job.
+    #[arg(value_name = "JOB", value_parser = job_number)]
+    job: u64,
+    /// The signal, by name or number: USR1, SIGUSR1, 10.
+    #[arg(value_name = "SIGNAL", value_parser = signal::parse)]
     signal: i32,
 }
 
@@ -310,10 +336,39 @@ fn refused(status: u8, asked: usize, mut refusals: Vec<RequestError>) -> anyhow:
     exit::Failed::new(status, text).into()
 }
 
+/// Seconds of a grace: `10s`, `2m`, `1h`.
+fn grace(text: &str) -> Result<u64, String> {
+    let suffixes = [("s", 1), ("m", 60), ("h", 3600)];
+    let read = |(suffix, seconds): &(&str, u64)| {
+        let count: u64 = text.strip_suffix(suffix)?.parse().ok()?;
+        count.checked_mul(*seconds)
+    };
+    let found = suffixes.iter().find_map(read);
+    found
+        .filter(|seconds| *seconds <= GRACE_MOST_S)
+        .ok_or_else(|| "write 10s, 2m or 1h, at most 24h; 0s is none".to_string())
+}
+
+/// Sends a signal to a job.
+pub fn signal(global: &Global, options: &SignalOptions) -> anyhow::Result<ExitCode> {
+    let request = SignalRequest {
+        signal: options.signal,
+    };
+    for_each(global, &[options.job], async |client, job| {
+        let path = format!("/v1/jobs/{job}/signal");
+        client.post(&path, &request).await
+    })
+}
+
 /// Ends jobs.
 pub fn cancel(global: &Global, options: &CancelOptions) -> anyhow::Result<ExitCode> {
+    let (signal, grace_s) = match options.now {
+        true => (Some(SIGNAL_KILL), Some(0)),
+        false => (options.signal, options.grace),
+    };
     let request = CancelRequest {
-        signal: Some(options.signal),
+        signal,
+        grace_s,
         reason: Some("cancelled with `hearth cancel`".to_string()),
     };
     let mut jobs = options.jobs.clone();

@@ -71,7 +71,11 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    let hash = hash_program(&options.job.path(Path::new(&command[0])))?;
+    let program = options.job.path(Path::new(&command[0]));
+    if let Some(refused) = script_refused(&program) {
+        return Err(refused.into());
+    }
+    let hash = hash_program(&program)?;
     let config = global.load_config()?;
     let client = global.client()?;
     let mut files = Files::new();
@@ -120,6 +124,17 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         run_session::Outcome::Ended(job) => finish(global, &options, &job),
         run_session::Outcome::Left(code) => Ok(ExitCode::from(code)),
     }
+}
+
+/// What to say of a script where a program is expected, if this is one.
+fn script_refused(program: &Path) -> Option<exit::Failed> {
+    super::submit::is_script(program).then(|| {
+        let path = program.display();
+        let text = format!(
+            "cannot run {path}: it is a script, and nodes have no shell; `hearth submit {path}` takes a job script, with its #SBATCH lines"
+        );
+        exit::Failed::new(exit::BAD_PROGRAM, text)
+    })
 }
 
 /// What to write instead of an option that only jobs have that nobody waits for.
@@ -225,6 +240,20 @@ pub(super) mod tests {
         for word in ["--attach", "--holder", "-z"] {
             assert_eq!(of_submit(word), None, "{word}");
         }
+    }
+
+    #[test]
+    fn a_script_is_for_submit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.sh");
+        std::fs::write(&path, "#!/bin/bash\n#SBATCH -n 2\n./app\n").unwrap();
+        let refused = script_refused(&path).unwrap();
+        assert_eq!(refused.status, 126);
+        let wanted = format!("`hearth submit {}`", path.display());
+        assert!(refused.text.contains(&wanted), "{refused}");
+        std::fs::write(&path, "\x7fELF#").unwrap();
+        assert!(script_refused(&path).is_none());
+        assert!(script_refused(&folder.path().join("none")).is_none());
     }
 
     #[test]

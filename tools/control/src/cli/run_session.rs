@@ -277,6 +277,7 @@ async fn come_back(
 async fn cancel(client: &Client, id: u64, signal: i32, reason: &str) {
     let request = CancelRequest {
         signal: Some(signal),
+        grace_s: None,
         reason: Some(reason.to_string()),
     };
     let path = format!("/v1/jobs/{id}/cancel");

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use hearth_qemu::Tree;
 
 use super::Global;
 use crate::config::{AdmissionMode, LinkRate};
 use crate::paths::StateDir;
 use crate::serve::{self, Http};
+use crate::site_tree::{Network, Shape};
 
 /// Options of `hearth serve`.
 #[derive(Debug, Args)]
@@ -55,9 +55,10 @@ pub struct Options {
     /// Kernel command line of the nodes [config: boot.command_line].
     #[arg(long, value_name = "TEXT")]
     command_line: Option<String>,
-    /// Shape of the network, widths from the leaves up, as in 4x2 [config: serve.tree].
-    #[arg(long, value_name = "WxW")]
-    tree: Option<Tree>,
+    /// Shape of the network: widths from the leaves up, as in 4x2, or a file as Slurm's
+    /// topology.conf [config: serve.tree].
+    #[arg(long, value_name = "WxW|FILE")]
+    tree: Option<Shape>,
     /// Rate of every node's link, as in 50mbit [config: broadcast.rate].
     #[arg(long, value_name = "RATE")]
     rate: Option<LinkRate>,
@@ -183,6 +184,19 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
             format!("{text:?} is not an address to listen at; write 127.0.0.1:7181, or none")
         })?),
     };
+    let nodes_file = options.nodes_file.or_else(|| file(&config.boot.nodes_file));
+    let of_configuration = || {
+        let shape = set(&config.serve.tree).map(|tree| tree.parse());
+        shape
+            .transpose()
+            .map_err(|error| anyhow::anyhow!("serve.tree in the configuration: {error}"))
+    };
+    let shape = match options.tree {
+        Some(shape) => Some(shape),
+        None => of_configuration()?,
+    };
+    let network = shape.map(|shape| Network::of(&shape, nodes_file.as_deref()));
+    let network = network.transpose()?;
     Ok(serve::Options {
         state,
         interface,
@@ -203,18 +217,12 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
             .as_deref()
             .map(parse_range)
             .transpose()?,
-        nodes_file: options.nodes_file.or_else(|| file(&config.boot.nodes_file)),
+        nodes_file,
         command_line: options
             .command_line
             .unwrap_or_else(|| config.boot.panic.added_to(&config.boot.command_line)),
         proxy_dhcp: config.boot.proxy_dhcp,
-        tree: match options.tree {
-            Some(tree) => Some(tree),
-            None => set(&config.serve.tree)
-                .map(|tree| tree.parse())
-                .transpose()
-                .map_err(|error| anyhow::anyhow!("serve.tree in the configuration: {error}"))?,
-        },
+        network,
         lab_keys: options.lab_keys,
         other: options.other.resolve(),
         config,

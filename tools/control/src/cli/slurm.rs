@@ -50,7 +50,8 @@ const fn row(
     }
 }
 
-const ONE_RANK: &str = "a node has one rank, on one processor; write -n N for N nodes";
+const ONE_RANK: &str =
+    "a node has one rank, on all its cores; write -n N for N nodes, -c N for N cores of each";
 const WHOLE_NODES: &str = "a job has its nodes alone, with all their memory; leave it out";
 const NO_GPUS: &str = "nodes have no GPUs and no other generic resources; leave it out";
 const NO_MAIL: &str = "no mail is sent; `hearth output JOB --follow` waits for the end of a job, then send it yourself";
@@ -90,7 +91,6 @@ const ROWS: &[Row] = {
             "nodes have no features; write -w LIST for nodes that the job must have, -x LIST for those that it must not",
         ),
         row("cpu-bind", None, Value, &["none"], ONE_RANK),
-        row("cpus-per-task", Some('c'), Value, &["1"], ONE_RANK),
         row(
             "distribution",
             Some('m'),
@@ -173,7 +173,7 @@ const ROWS: &[Row] = {
             None,
             Value,
             &[],
-            "no signal comes before the time limit, and the one at the limit is SIGXCPU; leave it out",
+            "SIGTERM comes at the time limit, and SIGKILL when jobs.grace_s are over; leave it out, and send others with `hearth signal JOB USR1`",
         ),
         row(
             "switches",
@@ -369,12 +369,21 @@ pub fn starter(program: &str) -> Option<String> {
 /// Commands of Slurm, and of other tools, with ours.
 const COMMANDS: &[(&str, &str)] = &[
     (
+        "info",
+        "`hearth nodes` lists the nodes, `hearth queue` the jobs, `hearth job JOB` shows a job",
+    ),
+    ("kill", "`hearth cancel JOB` ends a job"),
+    (
         "logs",
         "`hearth output JOB` prints what a job has written, `hearth events` what happened",
     ),
     (
         "ps",
         "`hearth queue` lists the jobs that wait or run, `hearth jobs` those that are over too",
+    ),
+    (
+        "rm",
+        "`hearth cancel JOB` ends a job, `hearth casts drop NAME` has nodes let go of a file",
     ),
     ("sacct", "`hearth history` lists the jobs that are over"),
     (
@@ -389,10 +398,17 @@ const COMMANDS: &[(&str, &str)] = &[
         "sbatch",
         "`hearth submit` queues a program or a job script, whose #SBATCH lines are read",
     ),
-    ("scancel", "`hearth cancel JOB` ends a job"),
+    (
+        "scancel",
+        "`hearth cancel JOB` ends a job; `hearth signal JOB USR1` sends it a signal",
+    ),
     (
         "scontrol",
         "`hearth job JOB` shows a job; `hearth hold`, `release`, `priority` change it; `hearth drain`, `resume` are for nodes",
+    ),
+    (
+        "show",
+        "`hearth job JOB` shows a job, `hearth nodes` the nodes, `hearth config` the configuration",
     ),
     ("sinfo", "`hearth nodes` lists the nodes"),
     (
@@ -474,7 +490,7 @@ mod tests {
     fn what_is_so_anyway_is_taken() {
         for line in [
             &["--exclusive", "./app"][..],
-            &["-c", "1", "./app"],
+            &["--threads-per-core=1", "./app"],
             &["--ntasks-per-node=1", "./app"],
             &["--no-requeue", "./app"],
             &["--mem=0", "./app"],
@@ -483,8 +499,9 @@ mod tests {
             assert_eq!(taken.words, ["./app"], "{line:?}");
         }
         assert!(refused(&["--exclusive=user"]).is_some());
-        assert!(refused(&["-c", "4"]).is_some());
-        assert!(refused(&["-c", "1", "-c", "4"]).is_some());
+        assert!(refused(&["--ntasks-per-node", "4"]).is_some());
+        let twice = ["--ntasks-per-node=1", "--ntasks-per-node=4"];
+        assert!(refused(&twice).is_some());
     }
 
     #[test]

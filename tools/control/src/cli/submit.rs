@@ -25,6 +25,8 @@ use super::{Global, block_on, exit, print_json, print_text, slurm};
 use crate::api::types::{ArrayTask, JobRequest};
 use crate::client::Client;
 
+/// What a script begins with.
+const SCRIPT_MAGIC: &[u8] = b"#";
 /// What a program's file begins with.
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 
@@ -184,7 +186,7 @@ fn asked(
     }
     // A job script is looked for here, a program where --chdir says.
     let here = Path::new(first);
-    let is_script = head(here).is_ok_and(|head| head.starts_with(b"#"));
+    let is_script = is_script(here);
     let path = &match is_script {
         true => here.to_path_buf(),
         false => job.path(here),
@@ -200,7 +202,7 @@ fn asked(
         text: format!("cannot submit {}: {error}", path.display()),
     })?;
     // What is neither goes on as a program, so that control says what is wrong with it.
-    if head.starts_with(ELF_MAGIC) || !head.starts_with(b"#") {
+    if head.starts_with(ELF_MAGIC) || !head.starts_with(SCRIPT_MAGIC) {
         return Ok(Asked {
             job,
             queue,
@@ -281,6 +283,11 @@ fn reason(error: &clap::Error) -> String {
 }
 
 /// The first bytes of a file.
+/// The file begins as job scripts do, and those of a shell.
+pub(super) fn is_script(path: &Path) -> bool {
+    head(path).is_ok_and(|head| head.starts_with(SCRIPT_MAGIC))
+}
+
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let file = std::fs::File::open(path)?;

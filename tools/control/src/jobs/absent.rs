@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn each_reason_is_told_once_with_what_helps() {
-        let mut nodes = Nodes::new(None, 1).unwrap();
+        let mut nodes = Nodes::new(None, None, 1).unwrap();
         (0..8).for_each(|node| nodes.set_up(node, true));
         assert_eq!(all(&nodes, false), "");
         for node in [1, 2, 3] {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn who_is_lost_after_it_was_asked_to_leave_is_lost() {
-        let mut nodes = Nodes::new(None, 1).unwrap();
+        let mut nodes = Nodes::new(None, None, 1).unwrap();
         nodes.set_up(1, true);
         for _ in ["asked to leave", "has left"] {
             nodes.note_left(1);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn drained_nodes_are_told_by_reason_and_only_while_they_are_up() {
-        let mut nodes = Nodes::new(None, 1).unwrap();
+        let mut nodes = Nodes::new(None, None, 1).unwrap();
         (0..12).for_each(|node| nodes.set_up(node, true));
         let drain = |nodes: &mut Nodes, node: u32, reason: &str| {
             let drained = Drained {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_long_list_is_a_number() {
-        let mut nodes = Nodes::new(None, 1).unwrap();
+        let mut nodes = Nodes::new(None, None, 1).unwrap();
         (0..400).for_each(|node| nodes.know(node * 2));
         let text = all(&nodes, false);
         assert!(text.starts_with("400 nodes have not joined"), "{text}");

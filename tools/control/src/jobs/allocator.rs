@@ -25,6 +25,8 @@ pub struct Want {
     pub with: Vec<u32>,
     /// None of these nodes.
     pub without: BTreeSet<u32>,
+    /// Only nodes with so many cores, of which its ranks use no more; 0: any nodes, all cores.
+    pub cores: u16,
 }
 
 /// Nodes that hold a job's program.
@@ -49,17 +51,17 @@ pub(super) enum Warmth {
 
 impl Want {
     /// The queue's word for it. One that avoids some nodes is tied to the others
-    /// ([`Want::elsewhere`]).
-    pub(super) fn tie(&self, avoids_some: bool) -> Tie {
+    /// ([`Want::elsewhere`]), and so is one that wants cores; `small` are nodes with too few.
+    pub(super) fn tie(&self, avoids_some: bool, small: impl Iterator<Item = u32>) -> Tie {
         match &self.nodes {
             Some(nodes) => Tie::Named(nodes.clone()),
             None if self.warm_only => Tie::Warm,
             // Who names nodes has said where it may run, also where some have crashed under it.
             None if self.names_nodes() => Tie::Among {
                 with: self.with.clone(),
-                without: self.without.clone(),
+                without: self.without.iter().copied().chain(small).collect(),
             },
-            None if avoids_some => Tie::Warm,
+            None if avoids_some || self.cores > 0 => Tie::Warm,
             None => Tie::None,
         }
     }
@@ -186,11 +188,13 @@ impl Want {
             let out = absent::told(nodes, missing.iter().copied(), awaited);
             return format!("{} not in service: {out}", hostlist::format(&missing));
         }
-        let up = up
-            - self
-                .excluded(|node| nodes.machine.is_in_service(node))
-                .min(up);
-        let reason = format!("{} needed, {up} in service", count(self.ranks, "node"));
+        let excluded = self.excluded(|node| nodes.machine.is_in_service(node));
+        let needed = count(self.ranks, "node");
+        let reason = match up.saturating_sub(excluded) {
+            _ if excluded == 0 => format!("{needed} needed, {up} in service"),
+            0 => format!("{needed} needed, but -x (--exclude) leaves none of the {up} in service"),
+            left => format!("{needed} needed, but -x (--exclude) leaves {left} of {up} in service"),
+        };
         match out.is_empty() {
             true => reason,
             false => format!("{reason}; {out}"),
@@ -204,7 +208,7 @@ mod tests {
 
     /// n0 has a job, n2 is not in service, the others are free.
     fn cluster() -> Nodes {
-        let mut nodes = Nodes::new(None, 1).unwrap();
+        let mut nodes = Nodes::new(None, None, 1).unwrap();
         for node in 0..5 {
             nodes.set_up(node, node != 2);
         }
@@ -262,21 +266,42 @@ mod tests {
         };
         assert_eq!(without.lacks(&nodes, &none), "3 nodes needed, 2 free");
         let text = without.misses(&nodes, (4, ""), false);
-        assert_eq!(text, "3 nodes needed, 2 in service");
+        assert_eq!(
+            text,
+            "3 nodes needed, but -x (--exclude) leaves 2 of 4 in service"
+        );
+        let all = Want {
+            without: BTreeSet::from([0, 1, 2, 3, 4, 5]),
+            ..want(1, None)
+        };
+        let text = all.misses(&nodes, (4, "n2 is lost"), false);
+        assert_eq!(
+            text,
+            "1 node needed, but -x (--exclude) leaves none of the 4 in service; n2 is lost"
+        );
         let away = Want {
             with: vec![2, 3],
             ..want(2, None)
         };
         let text = away.misses(&nodes, (4, ""), false);
         assert!(text.starts_with("n2 not in service: "), "{text}");
-        assert_eq!(want(1, None).tie(false), Tie::None);
-        assert!(matches!(away.tie(true), Tie::Among { .. }));
+        assert_eq!(want(1, None).tie(false, [].into_iter()), Tie::None);
+        let small = || [2, 7].into_iter();
+        let Tie::Among { without, .. } = away.tie(true, small()) else {
+            panic!("it names nodes");
+        };
+        assert_eq!(without, BTreeSet::from([2, 7]));
+        let cores = Want {
+            cores: 4,
+            ..want(1, None)
+        };
+        assert_eq!(cores.tie(false, small()), Tie::Warm);
     }
 
     #[test]
     fn free_nodes_that_are_no_unit_are_told() {
         let tree = hearth_alloc::topology::Topology::new(&[4]).unwrap();
-        let mut nodes = Nodes::new(Some(tree), 2).unwrap();
+        let mut nodes = Nodes::new(Some(tree), None, 2).unwrap();
         (0..4).for_each(|node| nodes.set_up(node, true));
         nodes.machine.take(9, &[0]);
         nodes.machine.take(10, &[2]);

@@ -10,11 +10,12 @@ use netstack::ids::{CallId, JobId, NodeId};
 use super::Runner;
 use super::fabric::{Call, Exit, Fabric, Reply};
 use super::kept::CallAt;
-use super::record::{self, Job, SIGNAL_XCPU};
+use super::record::{self, Job};
 use super::streams::Taken;
 use crate::api::types::{Frame, RankEnd};
 use crate::clock;
 use crate::events::{Event, Severity};
+use crate::signal;
 
 /// Bad file descriptor (Linux x86-64 errno).
 const EBADF: i32 = 9;
@@ -174,7 +175,7 @@ impl Runner {
         let mut fault = fault.trim_end().to_string();
         // The end of a rank's time is no fault of its program: where it was then is kept, and no
         // more is told.
-        let is_time_up = exit.end == RankEnd::Signal(SIGNAL_XCPU);
+        let is_time_up = exit.end == RankEnd::Signal(signal::XCPU);
         if is_time_up {
             fault.truncate(fault.find('\n').unwrap_or(fault.len()));
         }

@@ -73,7 +73,8 @@ impl Runner {
         (job.info.state, job.info.reason, job.info.why) = (state, reason, None);
         job.adopted = true;
         job.at_once = job.info.at_once;
-        job.make_launch_blocks();
+        // How many cores the nodes have is not known yet.
+        job.make_launch_blocks(Some(job.want.cores).filter(|cores| *cores > 0));
         for report in &ranks.ends {
             let (Some(end), rank) = (report.end, report.rank as usize) else {
                 continue;
@@ -157,7 +158,8 @@ impl Runner {
             program: job.program.hash(),
             program_bytes: job.program.bytes(),
             launch_blocks: job.launch_blocks.clone(),
-            time_limit_us: job.info.time_limit_s.unwrap_or(0).saturating_mul(1_000_000),
+            time_limit_us: self.limit_on_nodes(job),
+            cores: job.want.cores,
             plan,
         }
     }
@@ -295,7 +297,7 @@ pub(super) fn tell_input(job: &mut Job) {
 
 impl Job {
     /// Makes what its ranks are given at their start.
-    pub(super) fn make_launch_blocks(&mut self) {
+    pub(super) fn make_launch_blocks(&mut self, threads: Option<u16>) {
         let size = self.want.ranks;
         let blocks = (0..size).zip(&self.ranks).map(|(rank, on)| {
             let place = launch_block::Place {
@@ -303,6 +305,7 @@ impl Job {
                 rank,
                 size,
                 node: on.node.0,
+                threads,
             };
             let block = launch_block::emit(place, &self.args, &self.env, &self.files);
             block.expect("checked at submission").into()

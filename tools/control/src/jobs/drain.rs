@@ -29,6 +29,11 @@ fn crashed(reason: String, panicked: bool) -> Cause {
 }
 
 impl Runner {
+    /// A node that is about to be up has so many cores.
+    pub fn node_has_cores(&mut self, node: u32, cores: u16) {
+        self.nodes.set_cores(node, cores);
+    }
+
     /// A node joined. `fresh` says that it has booted since it was last heard of.
     pub fn node_up(&mut self, now_us: u64, fabric: &mut dyn Fabric, node: u32, fresh: bool) {
         // A job of an earlier run of control is not known to be lost yet: its node is asked.
@@ -39,10 +44,10 @@ impl Runner {
         self.heard(node, fresh);
         if !self.nodes.has_place(node) {
             let name = hostlist::name(node);
-            let places = self.nodes.machine.nodes();
+            let places = crate::output::count(self.nodes.places(), "place");
             let text = format!(
-                "{name} gets no jobs: the tree of the network has {}; correct serve.tree",
-                crate::output::count(places, "place")
+                "{name} gets no jobs: the tree of the network has {places}, and none is {name}'s; \
+                 correct serve.tree"
             );
             self.events
                 .push(Event::new(Severity::Warning, "node-without-place", text).node(node));

@@ -8,6 +8,14 @@
 use crate::api::types::JobState;
 use crate::output::count;
 
+/// A number in a sentence.
+fn none_or(number: usize) -> String {
+    match number {
+        0 => "none".to_string(),
+        number => number.to_string(),
+    }
+}
+
 /// Why a job was not accepted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SubmitError {
@@ -119,6 +127,19 @@ pub enum SubmitError {
         /// Nodes known.
         known: usize,
     },
+    /// More ranks than there are nodes besides those that it must not have.
+    #[error(
+        "{} wanted, but -x (--exclude) leaves {} of the {} of the cluster; name fewer in it, or use a smaller -n",
+        count(*wanted, "node"), none_or(known.saturating_sub(*excluded)), count(*known, "node")
+    )]
+    TooManyExcluded {
+        /// Ranks asked for.
+        wanted: usize,
+        /// Nodes known.
+        known: usize,
+        /// Those of them that it must not have.
+        excluded: usize,
+    },
     /// More ranks than the tree has places.
     #[error("{} wanted, but the tree has places for {places}; use a smaller -n", count(*wanted, "node"))]
     NoPlaces {
@@ -143,6 +164,24 @@ pub enum SubmitError {
         ranks: usize,
         /// Nodes named.
         nodes: usize,
+    },
+    /// Too few nodes with so many cores.
+    #[error(
+        "-c {wanted}: {} so many cores, and the job wants {}; the largest, {largest}, has {most}",
+        match have { 0 => "no node has".to_string(), 1 => "1 node has".to_string(), have => format!("{have} nodes have") },
+        crate::output::count(*ranks as usize, "such node")
+    )]
+    Cores {
+        /// Cores wanted of each node.
+        wanted: u16,
+        /// Nodes wanted.
+        ranks: u32,
+        /// Nodes that have them.
+        have: usize,
+        /// The node with the most, of those that it could have.
+        largest: String,
+        /// Its cores.
+        most: u16,
     },
     /// Zero ranks.
     #[error("a job needs at least one rank; use -n 1 or more")]
@@ -196,6 +235,14 @@ pub enum JobError {
     /// It has nodes already.
     #[error("job {id} is {}, not waiting; `hearth cancel {id}` ends it", state.word())]
     NotPending {
+        /// The job.
+        id: u64,
+        /// What it does.
+        state: JobState,
+    },
+    /// Its programs have not begun, so they can get no signal.
+    #[error("job {id} is {}, and only a job that runs can get a signal; `hearth job {id}` says how it stands", state.word())]
+    NotRunning {
         /// The job.
         id: u64,
         /// What it does.

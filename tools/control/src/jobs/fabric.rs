@@ -31,8 +31,29 @@ pub struct Launch {
     pub launch_blocks: Vec<Arc<[u8]>>,
     /// Time limit in microseconds; 0: none.
     pub time_limit_us: u64,
+    /// Most cores of a node that the job may use; 0: all.
+    pub cores: u16,
     /// Reuse of retained pages, and when the ranks begin.
     pub plan: Plan,
+}
+
+/// How nodes are to end a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndBy {
+    /// The signal that ends it; with a grace the one that its programs get first.
+    pub signal: i32,
+    /// How long the programs may go on after that, in microseconds; 0: they end at once.
+    pub grace_us: u64,
+}
+
+impl EndBy {
+    /// At once, with a signal.
+    pub fn at_once(signal: i32) -> Self {
+        EndBy {
+            signal,
+            grace_us: 0,
+        }
+    }
 }
 
 /// How the runner reaches nodes. Calls do not block; what cannot be delivered shows as a lost
@@ -71,8 +92,10 @@ pub trait Fabric {
     fn abandon(&mut self, node: NodeId, job: JobId) -> bool;
     /// Tells all nodes of a job to begin.
     fn start(&mut self, job: JobId);
-    /// Tells all nodes of a job to end it with `signal`.
-    fn cancel(&mut self, job: JobId, signal: i32);
+    /// Tells all nodes of a job to end it.
+    fn cancel(&mut self, job: JobId, by: EndBy);
+    /// Has all ranks of a job get a signal, 1 to 64.
+    fn signal(&mut self, job: JobId, signal: i32);
     /// Answers an I/O call.
     fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
     /// Answers a call with which a rank ends, once that is written down: until then its node keeps

@@ -13,6 +13,9 @@ use crate::casts::for_jobs::JobFile;
 /// Variables that the job gets from control, whatever the user gives.
 const OWN_VARIABLES: [&str; 4] = ["HEARTH_RANK", "HEARTH_SIZE", "HEARTH_JOB", "HEARTH_NODE"];
 
+/// The variable that OpenMP reads, which the job gets unless the user gives it.
+const THREADS: &str = "OMP_NUM_THREADS";
+
 /// Where a rank is.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
@@ -24,6 +27,8 @@ pub struct Place {
     pub size: u32,
     /// Its node.
     pub node: u32,
+    /// Cores that it can use, where that is known: what OpenMP takes as its number of threads.
+    pub threads: Option<u16>,
 }
 
 /// Whether every rank of a submission can have its launch block.
@@ -43,6 +48,7 @@ pub fn check(submission: &Submission) -> Result<(), SubmitError> {
         rank: u32::MAX - 1,
         size: u32::MAX,
         node: u32::MAX,
+        threads: Some(u16::MAX),
     };
     let strings = || submission.args.iter().chain(&submission.env);
     match emit(place, &submission.args, &submission.env, &submission.files) {
@@ -77,6 +83,12 @@ pub fn emit(
         }
     }
     variables.reverse();
+    let is_given = variables
+        .iter()
+        .any(|entry| name_of(entry).as_deref() == Some(THREADS.as_bytes()));
+    if let Some(threads) = place.threads.filter(|_| !is_given) {
+        variables.push(format!("{THREADS}={threads}").into_bytes());
+    }
     let [rank, size, job, node] = OWN_VARIABLES;
     variables.push(format!("{rank}={}", place.rank).into_bytes());
     variables.push(format!("{size}={}", place.size).into_bytes());
@@ -104,6 +116,7 @@ mod tests {
             rank: 2,
             size: 4,
             node: 9,
+            threads: Some(3),
         };
         let file = JobFile {
             name: "data.bin".to_string(),
@@ -126,6 +139,7 @@ mod tests {
     #[test]
     fn every_rank_knows_its_place() {
         let own = [
+            "OMP_NUM_THREADS=3",
             "HEARTH_RANK=2",
             "HEARTH_SIZE=4",
             "HEARTH_JOB=7",
@@ -138,6 +152,8 @@ mod tests {
     fn the_last_value_of_a_variable_counts_and_ours_are_ours() {
         let env = parsed_env(&["A=1", "B=", "HEARTH_RANK=9", "A=2=3"]);
         assert_eq!(env[..2], ["B=", "A=2=3"]);
-        assert_eq!(env[2], "HEARTH_RANK=2");
+        assert_eq!(env[2..4], ["OMP_NUM_THREADS=3", "HEARTH_RANK=2"]);
+        let env = parsed_env(&["OMP_NUM_THREADS=7"]);
+        assert_eq!(env[..2], ["OMP_NUM_THREADS=7", "HEARTH_RANK=2"]);
     }
 }

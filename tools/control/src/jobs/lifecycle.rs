@@ -6,7 +6,7 @@
 
 use netstack::ids::{JobId, NodeId};
 
-use super::fabric::Fabric;
+use super::fabric::{EndBy, Fabric};
 use super::nodes::sorted;
 use super::record::{Cause, Job};
 use super::submit::bytes_of;
@@ -16,8 +16,9 @@ use crate::clock;
 use crate::events::{Event, Severity};
 use crate::hostlist;
 
-/// Nodes end a job at its time limit by themselves; control steps in so much later, in
-/// microseconds, so that a rank's end does not depend on who is faster.
+/// Nodes end a job at its time limit by themselves, control and they so far apart, in microseconds,
+/// that a rank's end does not depend on who is faster: where programs get a grace control comes
+/// first, and else the nodes.
 const TIME_LIMIT_PATIENCE_US: u64 = 2_000_000;
 
 /// How much earlier than control's clock a node's may see the time limit, in microseconds.
@@ -25,6 +26,9 @@ const TIME_LIMIT_SLACK_US: u64 = 100_000;
 
 /// Signal a job gets when its time is up or another of its nodes is lost (SIGTERM).
 const SIGNAL_TERM: i32 = 15;
+
+/// Signal that no program survives (SIGKILL).
+pub(super) const SIGNAL_KILL: i32 = 9;
 
 /// What is to blame for a launch that a node refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,6 +211,27 @@ impl Runner {
         self.limit_time(id);
     }
 
+    /// SIGTERM with a grace, in seconds, or the one that is configured.
+    pub(super) fn term(&self, grace_s: Option<u64>) -> EndBy {
+        EndBy {
+            signal: SIGNAL_TERM,
+            grace_us: grace_s.unwrap_or(self.limits.grace_s) * 1_000_000,
+        }
+    }
+
+    /// The time limit that the nodes of a job are told, in microseconds; 0 for none. Where programs
+    /// get a grace control ends them, and the nodes only if it is not there.
+    pub(super) fn limit_on_nodes(&self, job: &Job) -> u64 {
+        let Some(limit_s) = job.info.time_limit_s else {
+            return 0;
+        };
+        let later_us = match self.limits.grace_s {
+            0 => 0,
+            grace_s => grace_s * 1_000_000 + TIME_LIMIT_PATIENCE_US,
+        };
+        limit_s.saturating_mul(1_000_000).saturating_add(later_us)
+    }
+
     /// Once every rank runs, the limit for launching gives way to the job's own.
     pub(super) fn limit_time(&mut self, id: u64) {
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -222,10 +247,14 @@ impl Runner {
             .info
             .time_limit_s
             .map(|limit| limit.saturating_mul(1_000_000));
+        let patience_us = match self.limits.grace_s {
+            0 => TIME_LIMIT_PATIENCE_US,
+            _ => 0,
+        };
         let deadline_us = limit_us.map(|limit| {
             started_us
                 .saturating_add(limit.saturating_sub(job.ran_before_us))
-                .saturating_add(TIME_LIMIT_PATIENCE_US)
+                .saturating_add(patience_us)
         });
         self.deadlines.set(id, deadline_us);
     }
@@ -326,7 +355,8 @@ impl Runner {
                     self.end_early(now_us, fabric, id, 9, cause);
                 }
                 JobState::Running => {
-                    self.end_early(now_us, fabric, id, SIGNAL_TERM, Cause::TimeLimit);
+                    let by = self.term(None);
+                    self.end_by(now_us, fabric, id, by, Cause::TimeLimit);
                 }
                 JobState::Starting if job.awaits_program => {
                     self.start_without_waiting(now_us, fabric, id);
@@ -337,13 +367,25 @@ impl Runner {
         self.settle(now_us, fabric);
     }
 
-    /// Ends a job before its time, or presses harder when it is ending already.
+    /// Ends a job before its time without a grace, or presses harder when it is ending already.
     pub(super) fn end_early(
         &mut self,
         now_us: u64,
         fabric: &mut dyn Fabric,
         id: u64,
         signal: i32,
+        cause: Cause,
+    ) {
+        self.end_by(now_us, fabric, id, EndBy::at_once(signal), cause);
+    }
+
+    /// As [`Self::end_early`], with the grace that its programs are given.
+    pub(super) fn end_by(
+        &mut self,
+        now_us: u64,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        by: EndBy,
         cause: Cause,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -365,16 +407,20 @@ impl Runner {
         if job.is_over() {
             return self.finish(id);
         }
-        if first || signal == 9 {
-            fabric.cancel(on_nodes, signal);
+        let presses = by.signal == SIGNAL_KILL;
+        let has_let_go = job.discard_output;
+        if first || presses {
+            fabric.cancel(on_nodes, by);
         }
         if first || overrules {
-            self.set_ending(now_us, id);
+            self.set_ending(now_us, id, by.grace_us);
+        } else if presses && !has_let_go {
+            self.end_within(now_us, id, by.grace_us);
         }
     }
 
     /// A job was told to end, or has begun to by itself.
-    fn set_ending(&mut self, now_us: u64, id: u64) {
+    fn set_ending(&mut self, now_us: u64, id: u64, grace_us: u64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -384,8 +430,16 @@ impl Runner {
         job.info.runs_again = job.goes_again();
         let record = job.record();
         self.records.push(record);
-        let grace_us = self.limits.cancel_grace_s * 1_000_000;
-        self.deadlines.set(id, Some(now_us + grace_us));
+        self.deadlines.set(id, None);
+        self.end_within(now_us, id, grace_us);
+    }
+
+    /// The nodes of a job have so long to end it; one that has less already is given no more.
+    fn end_within(&mut self, now_us: u64, id: u64, grace_us: u64) {
+        let nodes_us = self.limits.cancel_grace_s * 1_000_000;
+        let until_us = now_us.saturating_add(grace_us).saturating_add(nodes_us);
+        let before_us = self.deadlines.of(id).unwrap_or(u64::MAX);
+        self.deadlines.set(id, Some(until_us.min(before_us)));
     }
 
     /// The nodes of a job did not end it in time. First its unread output is let go, since that
@@ -398,7 +452,7 @@ impl Runner {
             job.discard_output = true;
             let grace_us = self.limits.cancel_grace_s * 1_000_000;
             self.deadlines.set(id, Some(now_us + grace_us));
-            fabric.cancel(job.on_nodes(), 9);
+            fabric.cancel(job.on_nodes(), EndBy::at_once(SIGNAL_KILL));
             for rank in 0..job.ranks.len() {
                 self.serve_rank(now_us, fabric, id, rank);
             }
@@ -440,7 +494,7 @@ impl Runner {
             && ran_us >= limit_s.saturating_mul(1_000_000)
         {
             job.cause = Some(Cause::TimeLimit);
-            self.set_ending(now_us, id);
+            self.set_ending(now_us, id, 0);
         }
     }
 

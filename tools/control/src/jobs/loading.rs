@@ -224,6 +224,8 @@ impl Runner {
             }
         }
         job.info.load = Some(report);
+        let time_limit_us = self.limit_on_nodes(&self.jobs[&id]);
+        let job = self.jobs.get_mut(&id).expect("looked up above");
         job.at_once = plan.start == StartMode::AtOnce;
         job.info.at_once = job.at_once;
         job.launched_us = Some(now_us);
@@ -238,7 +240,8 @@ impl Runner {
             program: job.program.hash(),
             program_bytes: job.program.bytes(),
             launch_blocks: job.launch_blocks.clone(),
-            time_limit_us: job.info.time_limit_s.unwrap_or(0).saturating_mul(1_000_000),
+            time_limit_us,
+            cores: job.want.cores,
             plan,
         });
         if let Err(reason) = launched {

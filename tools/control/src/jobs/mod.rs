@@ -127,6 +127,8 @@ pub struct Setup {
     pub broadcast: config::Broadcast,
     /// The network's tree; none: one switch.
     pub topology: Option<Topology>,
+    /// The nodes that the tree has; none: one at every place.
+    pub places: Option<BTreeSet<u32>>,
     /// Output of batch jobs.
     pub outputs: Outputs,
     /// Number of the next job.
@@ -201,7 +203,7 @@ impl Runner {
         Ok(Runner {
             queue: Queue::new(setup.queue.policy(), limits),
             placing: setup.queue.placing(),
-            nodes: Nodes::new(setup.topology, setup.queue.unit)?,
+            nodes: Nodes::new(setup.topology, setup.places, setup.queue.unit)?,
             limits: setup.jobs,
             queueing: setup.queue,
             retention: setup.retention,

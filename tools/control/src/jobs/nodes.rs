@@ -6,7 +6,7 @@
 //! Invariants: a node is in service for the queue if it is up, no old job is stuck on it and nobody
 //! has drained it; a node has one job at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hearth_alloc::machine::{Machine, UnitError, unit_size};
 use hearth_alloc::topology::Topology;
@@ -54,6 +54,8 @@ struct Node {
     /// The job that is over for control, and not for the node.
     stuck: Option<JobId>,
     drained: Option<Drained>,
+    /// Cores that it has for programs; 0: not known.
+    cores: u16,
     /// Jobs that failed because of it since one last ended there by itself.
     failures: u32,
     /// When its kernel panicked lately, in microseconds of the control clock.
@@ -65,12 +67,20 @@ struct Node {
 pub(super) struct Nodes {
     /// What jobs have, and what is free.
     pub(super) machine: Machine,
+    /// The nodes that the tree has; none: one at every place.
+    places: Option<BTreeSet<u32>>,
     known: BTreeMap<u32, Node>,
 }
 
 impl Nodes {
-    /// Nodes in this tree, or on one switch, given out in units of so many; 0: by the rule.
-    pub(super) fn new(topology: Option<Topology>, unit: u32) -> Result<Self, UnitError> {
+    /// Nodes in this tree, or on one switch, given out in units of so many; 0: by the rule. Of the
+    /// tree only these places are some node's, if they are named: a unit with an empty place would
+    /// never be free as a whole, so units are one node then.
+    pub(super) fn new(
+        topology: Option<Topology>,
+        places: Option<BTreeSet<u32>>,
+        unit: u32,
+    ) -> Result<Self, UnitError> {
         let most = NODES_MAX as u64;
         let flat = || Topology::new(&[NODES_MAX as u32]).expect("one switch is a tree");
         let topology = topology.unwrap_or_else(flat);
@@ -78,7 +88,11 @@ impl Nodes {
             true => topology.with_nodes(most).expect("fewer than it has"),
             false => topology,
         };
+        let has_holes = places
+            .as_ref()
+            .is_some_and(|places| (places.len() as u64) < topology.nodes());
         let unit = match unit {
+            0 if has_holes => 1,
             0 => unit_size(&topology),
             unit => unit,
         };
@@ -87,12 +101,38 @@ impl Nodes {
             machine.set_in_service(node, false);
         }
         let known = BTreeMap::new();
-        Ok(Nodes { machine, known })
+        Ok(Nodes {
+            machine,
+            places,
+            known,
+        })
     }
 
     /// Makes a node known.
     pub(super) fn know(&mut self, node: u32) {
         self.known.entry(node).or_default();
+    }
+
+    /// A node says how many cores it has.
+    pub(super) fn set_cores(&mut self, node: u32, cores: u16) {
+        self.known.entry(node).or_default().cores = cores;
+    }
+
+    /// Cores of a node that has been heard.
+    pub(super) fn cores(&self, node: u32) -> Option<u16> {
+        let cores = self.known.get(&node)?.cores;
+        (cores > 0).then_some(cores)
+    }
+
+    /// Whether it can have so many cores: it has, or was not heard.
+    pub(super) fn may_have_cores(&self, node: u32, wanted: u16) -> bool {
+        self.cores(node).is_none_or(|cores| cores >= wanted)
+    }
+
+    /// Nodes with a place that are known to have fewer cores; none where none are wanted.
+    pub(super) fn with_fewer_cores(&self, wanted: u16) -> impl Iterator<Item = u32> + '_ {
+        self.with_place()
+            .filter(move |node| !self.may_have_cores(*node, wanted))
     }
 
     /// Whether there is such a node.
@@ -102,7 +142,14 @@ impl Nodes {
 
     /// Whether the tree has a place for it.
     pub(super) fn has_place(&self, node: u32) -> bool {
-        (node as usize) < self.machine.nodes()
+        let is_named = |places: &BTreeSet<u32>| places.contains(&node);
+        (node as usize) < self.machine.nodes() && self.places.as_ref().is_none_or(is_named)
+    }
+
+    /// How many nodes the tree has.
+    pub(super) fn places(&self) -> usize {
+        let named = self.places.as_ref().map(BTreeSet::len);
+        named.unwrap_or_else(|| self.machine.nodes())
     }
 
     /// How many nodes are known that jobs can have.

@@ -281,7 +281,14 @@ impl Runner {
         job.info.after.clear();
         job.place(&nodes);
         job.info.nodes = rank_order(&nodes);
-        job.make_launch_blocks();
+        let of_nodes = || {
+            nodes
+                .iter()
+                .filter_map(|node| self.nodes.cores(*node))
+                .min()
+        };
+        let threads = Some(job.want.cores).filter(|cores| *cores > 0);
+        job.make_launch_blocks(threads.or_else(of_nodes));
         let text = placed_text(&job.info, self.nodes.machine.topology(), &in_order);
         self.event(Severity::Info, "job-placed", id, text);
         self.bring(now_us, fabric, id);
@@ -309,7 +316,12 @@ impl Runner {
             };
             // Of jobs that want warm nodes each looks at all holders, unless one like it has.
             let avoids = job.avoids();
-            let like = (job.want.warm_only && job.want.nodes.is_none() && avoids.is_empty())
+            let cores = match job.want.cores {
+                0 => String::new(),
+                cores => format!("; its nodes are to have {cores} cores at least"),
+            };
+            let is_usual = avoids.is_empty() && cores.is_empty();
+            let like = (job.want.warm_only && job.want.nodes.is_none() && is_usual)
                 .then(|| (job.program.hash(), job.want.ranks, waiting.reason));
             let known = like.as_ref().and_then(|like| lacking.get(like)).cloned();
             let (why, text) = match waiting.reason {
@@ -344,7 +356,7 @@ impl Runner {
                 ),
                 Reason::Nodes => {
                     let text = job.want.lacks(&self.nodes, &warm(job));
-                    (Why::Resources, format!("{text}{avoids}"))
+                    (Why::Resources, format!("{text}{avoids}{cores}"))
                 }
                 Reason::TooLarge if job.want.warm_only => {
                     let text = match job.want.warmth(&self.nodes, &warm(job)) {
@@ -369,8 +381,8 @@ impl Runner {
                             );
                             (Why::ReqNodeNotAvail, text)
                         }
-                        Reason::NodesOut => (Why::ReqNodeNotAvail, text),
-                        _ => (Why::PartitionNodeLimit, text),
+                        Reason::NodesOut => (Why::ReqNodeNotAvail, format!("{text}{cores}")),
+                        _ => (Why::PartitionNodeLimit, format!("{text}{cores}")),
                     }
                 }
             };
@@ -432,6 +444,8 @@ struct Tied<'a> {
     in_service: Held,
     /// Nodes that are about to be heard, since control has just started.
     awaited: BTreeSet<u32>,
+    /// Cores of nodes, where some job wants some.
+    cores: BTreeMap<u32, u16>,
     known: RefCell<BTreeMap<u64, Held>>,
 }
 
@@ -444,24 +458,35 @@ impl<'a> Tied<'a> {
     ) -> Self {
         // Of the others none avoids nodes.
         let some_again = jobs.values().any(|job| job.info.restarts > 0);
-        let in_service = nodes.those_in_service().filter(|_| some_again);
+        let some_cores = jobs.values().any(|job| job.want.cores > 0);
+        let some = some_again || some_cores;
+        let in_service = nodes.those_in_service().filter(|_| some);
+        let with_place = nodes.with_place().filter(|_| some_cores);
         let awaited = nodes.those_unheard().filter(|_| some_again && awaits);
         Tied {
             holders,
             in_service: Held::new(in_service.collect()),
             awaited: awaited.collect(),
+            cores: with_place
+                .filter_map(|node| Some((node, nodes.cores(node)?)))
+                .collect(),
             known: RefCell::default(),
         }
     }
 
-    /// The holders of its program for one that wants warm nodes alone, any for another; but not
-    /// those that crashed under it, while there are enough others.
+    /// The holders of its program for one that wants warm nodes alone, any for another, with the
+    /// cores that it wants; but not those that crashed under it, while there are enough others.
     fn to(&self, job: &Job) -> Held {
         let look = || {
-            let may = match job.want.warm_only {
+            let mut may = match job.want.warm_only {
                 true => self.holders.held(&job.program.hash()),
                 false => self.in_service.clone(),
             };
+            let wanted = job.want.cores;
+            let is_small = |node: &u32| self.cores.get(node).is_some_and(|cores| *cores < wanted);
+            if may.iter().any(is_small) {
+                may = Held::new(may.iter().filter(|node| !is_small(node)).copied().collect());
+            }
             job.want.elsewhere(&may, &job.avoided(), &self.awaited)
         };
         let mut known = self.known.borrow_mut();

@@ -23,6 +23,7 @@ use crate::config::Load;
 use crate::hostlist;
 use crate::output_files::Wanted;
 use crate::programs::Program;
+use crate::signal;
 
 /// A job as a client hands it in; the program has been checked.
 #[derive(Debug)]
@@ -548,55 +549,11 @@ pub fn refused_calls(ranks: &[RankReport]) -> Option<String> {
 pub fn describe_end(end: RankEnd) -> String {
     match end {
         RankEnd::Exited(status) => format!("exited with status {status}"),
-        RankEnd::Signal(number) => match signal_name(number) {
-            Some(name) => format!("was ended by {name} (signal {number})"),
-            None => format!("was ended by signal {number}"),
-        },
+        RankEnd::Signal(number) => format!("was ended by {}", signal::text(number)),
         RankEnd::Failed => "could not go on".to_string(),
         RankEnd::NodeLost => "was lost with its node".to_string(),
         RankEnd::NotStarted => "did not start".to_string(),
     }
-}
-
-/// The signal of a rank whose time is up.
-pub const SIGNAL_XCPU: i32 = 24;
-
-/// Name of a Linux x86-64 signal.
-pub fn signal_name(number: i32) -> Option<&'static str> {
-    Some(match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        16 => "SIGSTKFLT",
-        17 => "SIGCHLD",
-        18 => "SIGCONT",
-        19 => "SIGSTOP",
-        20 => "SIGTSTP",
-        21 => "SIGTTIN",
-        22 => "SIGTTOU",
-        23 => "SIGURG",
-        SIGNAL_XCPU => "SIGXCPU",
-        25 => "SIGXFSZ",
-        26 => "SIGVTALRM",
-        27 => "SIGPROF",
-        28 => "SIGWINCH",
-        29 => "SIGIO",
-        30 => "SIGPWR",
-        31 => "SIGSYS",
-        _ => return None,
-    })
 }
 
 /// `0`, `SIGSEGV`, `node-lost`: for a column.
@@ -604,7 +561,7 @@ pub fn short_end(end: RankEnd) -> String {
     match end {
         RankEnd::Exited(status) => status.to_string(),
         RankEnd::Signal(number) => {
-            signal_name(number).map_or_else(|| format!("signal-{number}"), str::to_string)
+            signal::name(number).map_or_else(|| format!("signal-{number}"), str::to_string)
         }
         RankEnd::Failed => "failed".to_string(),
         RankEnd::NodeLost => "node-lost".to_string(),

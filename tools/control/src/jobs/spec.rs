@@ -136,6 +136,7 @@ pub(super) fn read(
             warm_only: spec.warm_only,
             with: spec.with,
             without: spec.without,
+            cores: info.cores.unwrap_or(0),
         },
         wishes: Wishes {
             reuse: info.reuse,

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use hearth_alloc::queue::{self, DEPENDENCIES_MAX, Dependency};
 
 use super::allocator::Want;
-use super::fabric::Fabric;
+use super::fabric::{EndBy, Fabric};
 use super::kept::files::Order;
+use super::lifecycle::SIGNAL_KILL;
 use super::record::{Cause, Job, Submission};
 use super::streams::{Sink, SinkReader, Source, SourceWriter};
 use super::users::Users;
@@ -20,8 +21,10 @@ use super::{Due, JobError, Runner, SubmitError, command_line, launch_block, spec
 use crate::api::types::{AfterCondition, AfterJob, ArrayTask, JobInfo, JobState, Why};
 use crate::clock;
 use crate::config;
+use crate::events::Severity;
 use crate::hostlist;
 use crate::output_files::Names;
+use crate::signal;
 
 /// Seconds a client has to read a job's output after submitting it.
 const ATTACH_LIMIT_S: u64 = 30;
@@ -69,6 +72,7 @@ impl Runner {
             submitted_unix_us: clock::unix_us(),
             ranks_total: submission.want.ranks,
             time_limit_s: (time_limit_s > 0).then_some(time_limit_s),
+            cores: Some(submission.want.cores).filter(|cores| *cores > 0),
             reuse: submission.wishes.reuse,
             with: submission
                 .files
@@ -204,7 +208,10 @@ impl Runner {
             priority: info.priority,
             is_held: !job.may_start(),
             after: after.collect(),
-            tie: job.want.tie(!info.crashes.is_empty()),
+            tie: job.want.tie(
+                !info.crashes.is_empty(),
+                self.nodes.with_fewer_cores(job.want.cores),
+            ),
             array: info
                 .array
                 .filter(|array| array.at_once > 0)
@@ -285,11 +292,11 @@ impl Runner {
         if want.ranks == 0 {
             return Err(SubmitError::NoRanks);
         }
-        let (wanted, places) = (want.ranks as usize, self.nodes.machine.nodes());
+        let (wanted, places) = (want.ranks as usize, self.nodes.places());
         let known = self.nodes.count();
         self.check_among(want, wait)?;
         let can_have = |node: &&u32| self.nodes.knows(**node) && self.nodes.has_place(**node);
-        let known = known - want.without.iter().filter(can_have).count();
+        let excluded = want.without.iter().filter(can_have).count();
         if let Some(named) = &want.nodes {
             if named.len() != wanted {
                 return Err(SubmitError::Mismatch {
@@ -310,13 +317,50 @@ impl Runner {
             }
         } else if wanted > places {
             return Err(SubmitError::NoPlaces { wanted, places });
-        } else if wanted > known && !wait {
-            return Err(SubmitError::TooMany { wanted, known });
+        } else if wanted > known - excluded && !wait {
+            return Err(match excluded {
+                0 => SubmitError::TooMany { wanted, known },
+                excluded => SubmitError::TooManyExcluded {
+                    wanted,
+                    known,
+                    excluded,
+                },
+            });
         }
+        self.check_cores(want, wait)?;
         if want.warm_only && self.retention.mode == config::RetentionMode::Off {
             return Err(SubmitError::NothingKept);
         }
         Ok(())
+    }
+
+    /// Whether there are nodes with as many cores as a job wants; those that were not heard may be.
+    fn check_cores(&self, want: &Want, wait: bool) -> Result<(), SubmitError> {
+        let (wanted, all) = (want.cores, self.nodes.with_place());
+        let may = |node: &u32| !want.without.contains(node);
+        let candidates: Vec<u32> = match &want.nodes {
+            Some(named) => named.clone(),
+            None => all.filter(may).collect(),
+        };
+        let (fit, small): (Vec<u32>, Vec<u32>) = candidates
+            .iter()
+            .partition(|node| self.nodes.may_have_cores(**node, wanted));
+        let lacks = want.with.iter().any(|node| small.contains(node));
+        if wait || !lacks && (fit.len() >= want.ranks as usize || small.is_empty()) {
+            return Ok(());
+        }
+        let sizes = candidates.iter().filter_map(|node| {
+            let cores = self.nodes.cores(*node)?;
+            Some((cores, std::cmp::Reverse(*node)))
+        });
+        let (most, node) = sizes.max().unwrap_or((0, std::cmp::Reverse(0)));
+        Err(SubmitError::Cores {
+            wanted,
+            ranks: want.ranks,
+            have: fit.len(),
+            largest: hostlist::name(node.0),
+            most,
+        })
     }
 
     /// Nodes that a job must and must not have.
@@ -440,7 +484,8 @@ impl Runner {
         job.source.writer().ok_or(JobError::Batch(id))
     }
 
-    /// Ends a job with `signal`, for `reason`.
+    /// Ends a job with `signal`, for `reason`. Its programs get the signal and may end by
+    /// themselves for `grace_s` seconds, or for as long as is configured.
     ///
     /// # Errors
     /// [`JobError`].
@@ -449,13 +494,42 @@ impl Runner {
         now_us: u64,
         fabric: &mut dyn Fabric,
         id: u64,
-        signal: i32,
+        (signal, grace_s): (i32, Option<u64>),
         reason: &str,
     ) -> Result<(), JobError> {
         self.job_mut(id)?;
         let cause = Cause::Cancelled(reason.to_string());
-        self.end_early(now_us, fabric, id, signal, cause);
+        let by = match signal {
+            SIGNAL_KILL => EndBy::at_once(signal),
+            signal => EndBy {
+                signal,
+                ..self.term(grace_s)
+            },
+        };
+        self.end_by(now_us, fabric, id, by, cause);
         self.settle(now_us, fabric);
+        Ok(())
+    }
+
+    /// Has all ranks of a job get a signal. A job that ends may still get one.
+    ///
+    /// # Errors
+    /// [`JobError`]: it has ended, or does not run yet.
+    pub fn signal(
+        &mut self,
+        fabric: &mut dyn Fabric,
+        id: u64,
+        signal: i32,
+    ) -> Result<(), JobError> {
+        let job = self.job_mut(id)?;
+        let state = job.info.state;
+        if job.started_us.is_none() || !matches!(state, JobState::Running | JobState::Ending) {
+            return Err(JobError::NotRunning { id, state });
+        }
+        let (on_nodes, name) = (job.on_nodes(), signal::text(signal));
+        fabric.signal(on_nodes, signal);
+        let text = format!("job {id} gets {name}");
+        self.event(Severity::Info, "job-signal", id, text);
         Ok(())
     }
 }

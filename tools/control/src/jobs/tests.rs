@@ -274,9 +274,10 @@ fn a_cancelled_job_ends_when_its_ranks_have() {
     let mut lab = Lab::with_nodes(2);
     let (id, mut reader) = lab.running(2);
     lab.runner
-        .cancel(0, &mut lab.nodes, id, 2, "interrupted by its user")
+        .cancel(0, &mut lab.nodes, id, (2, None), "interrupted by its user")
         .unwrap();
     assert_eq!(lab.nodes.cancelled, [(id, 2)]);
+    assert_eq!(lab.nodes.grace_s, 5);
     assert_eq!(lab.state(id), JobState::Ending);
     lab.exit(0, id, RankEnd::Signal(2));
     assert_eq!(lab.runner.job_of(0), None);
@@ -290,10 +291,10 @@ fn a_cancelled_job_ends_when_its_ranks_have() {
     assert_eq!(end.reason, "interrupted by its user");
     // Somebody wanted it: nobody has to look at it.
     assert_eq!(lab.severity_of_end(id), Severity::Info);
-    let again = lab.runner.cancel(0, &mut lab.nodes, id, 2, "");
+    let again = lab.runner.cancel(0, &mut lab.nodes, id, (2, None), "");
     assert_eq!(again, Err(JobError::Ended(id)));
     assert_eq!(
-        lab.runner.cancel(0, &mut lab.nodes, 77, 2, ""),
+        lab.runner.cancel(0, &mut lab.nodes, 77, (2, None), ""),
         Err(JobError::Unknown(77))
     );
 }
@@ -305,7 +306,7 @@ fn a_waiting_job_is_cancelled_at_once() {
     let submission = lab.submission(1, None);
     let (second, mut reader) = lab.submit(submission);
     lab.runner
-        .cancel(0, &mut lab.nodes, second, 15, "enough")
+        .cancel(0, &mut lab.nodes, second, (15, None), "enough")
         .unwrap();
     assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::Cancelled);
     assert_eq!(lab.state(first), JobState::Running);
@@ -345,19 +346,82 @@ fn the_time_limit_ends_a_job() {
     let mut submission = lab.submission(1, None);
     submission.time_limit_s = Some(2);
     let (id, mut reader) = lab.submit(submission);
-    assert_eq!(lab.nodes.launched[0].time_limit_us, 2_000_000);
+    // Where control is not there, the nodes end it when its grace would be over.
+    assert_eq!(lab.nodes.launched[0].time_limit_us, 9_000_000);
     lab.all_ready(id);
-    assert_eq!(lab.runner.next_deadline_us(), Some(4_000_000));
-    lab.pass_s(2);
-    assert!(lab.nodes.cancelled.is_empty(), "the nodes come first");
+    assert_eq!(lab.runner.next_deadline_us(), Some(2_000_000));
     lab.pass_s(2);
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
+    assert_eq!(lab.nodes.grace_s, 5);
     lab.exit(0, id, RankEnd::Signal(15));
     let end = lab.drain(&mut reader).1.unwrap();
     assert_eq!(
         (end.state, &*end.reason),
         (JobState::TimeLimit, "time limit of 2 s reached")
     );
+}
+
+#[test]
+fn without_a_grace_the_nodes_end_a_job_at_its_limit() {
+    let mut lab = Lab::with(1, |config| config.jobs.grace_s = 0);
+    let mut submission = lab.submission(1, None);
+    submission.time_limit_s = Some(2);
+    let (id, _reader) = lab.submit(submission);
+    assert_eq!(lab.nodes.launched[0].time_limit_us, 2_000_000);
+    lab.all_ready(id);
+    lab.pass_s(2);
+    assert!(lab.nodes.cancelled.is_empty(), "the nodes come first");
+    lab.pass_s(2);
+    assert_eq!(lab.nodes.cancelled, [(id, 15)]);
+    assert_eq!(lab.nodes.grace_s, 0);
+}
+
+#[test]
+fn a_signal_reaches_a_job_that_runs() {
+    let mut lab = Lab::with_nodes(2);
+    let (id, _reader) = lab.running(2);
+    assert_eq!(lab.runner.signal(&mut lab.nodes, id, 10), Ok(()));
+    let submission = lab.submission(1, None);
+    let (waiting, _waiting) = lab.submit(submission);
+    let refused = lab.runner.signal(&mut lab.nodes, waiting, 10).unwrap_err();
+    let text = format!("job {waiting} is pending, and only a job that runs can get a signal");
+    assert!(refused.to_string().starts_with(&text), "{refused}");
+    // It may say something to a job that takes its time to end.
+    lab.runner
+        .cancel(0, &mut lab.nodes, id, (15, Some(60)), "enough")
+        .unwrap();
+    assert_eq!(lab.runner.signal(&mut lab.nodes, id, 12), Ok(()));
+    assert_eq!(lab.nodes.signals, [(id, 10), (id, 12)]);
+    lab.exit(0, id, RankEnd::Exited(0));
+    lab.exit(1, id, RankEnd::Exited(0));
+    let ended = lab.runner.signal(&mut lab.nodes, id, 10);
+    assert_eq!(ended, Err(JobError::Ended(id)));
+    let unknown = lab.runner.signal(&mut lab.nodes, 77, 10);
+    assert_eq!(unknown, Err(JobError::Unknown(77)));
+}
+
+#[test]
+fn a_job_is_given_up_after_its_grace_and_sooner_when_somebody_wants_it_at_once() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, _reader) = lab.running(1);
+    lab.runner
+        .cancel(0, &mut lab.nodes, id, (15, Some(60)), "enough")
+        .unwrap();
+    assert_eq!(lab.nodes.grace_s, 60);
+    assert_eq!(lab.runner.next_deadline_us(), Some(70_000_000));
+    lab.pass_s(30);
+    lab.runner
+        .cancel(lab.now_us, &mut lab.nodes, id, (9, None), "now")
+        .unwrap();
+    assert_eq!(lab.nodes.cancelled, [(id, 15), (id, 9)]);
+    assert_eq!(lab.nodes.grace_s, 0);
+    assert_eq!(lab.runner.next_deadline_us(), Some(40_000_000));
+    // Who asks again and again does not put it off.
+    lab.pass_s(5);
+    lab.runner
+        .cancel(lab.now_us, &mut lab.nodes, id, (9, None), "now")
+        .unwrap();
+    assert_eq!(lab.runner.next_deadline_us(), Some(40_000_000));
 }
 
 #[test]
@@ -452,7 +516,7 @@ fn a_node_that_does_not_end_its_job_stays_out_until_it_does() {
     let mut lab = Lab::with_nodes(1);
     let (id, mut reader) = lab.running(1);
     lab.runner
-        .cancel(0, &mut lab.nodes, id, 15, "enough")
+        .cancel(0, &mut lab.nodes, id, (15, Some(0)), "enough")
         .unwrap();
     lab.pass_s(10);
     assert_eq!(lab.nodes.cancelled, [(id, 15), (id, 9)]);
@@ -597,9 +661,9 @@ fn numbers_and_history_go_on_after_a_restart() {
     assert_eq!(next, 7);
     let known: Vec<u64> = lab.runner.list(true).iter().map(|job| job.id).collect();
     assert_eq!(known, [id, next]);
-    let gone = lab.runner.cancel(0, &mut lab.nodes, 6, 15, "");
+    let gone = lab.runner.cancel(0, &mut lab.nodes, 6, (15, None), "");
     assert_eq!(gone, Err(JobError::Ended(6)));
-    let never = lab.runner.cancel(0, &mut lab.nodes, 8, 15, "");
+    let never = lab.runner.cancel(0, &mut lab.nodes, 8, (15, None), "");
     assert_eq!(never, Err(JobError::Unknown(8)));
 }
 

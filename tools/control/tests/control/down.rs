@@ -21,6 +21,7 @@ fn make_cluster(lab: &Lab) {
         name,
         nodes: 1,
         memory_mib: 48,
+        cpus: 1,
         tree: Tree::flat(1),
         rate: None,
         firmware: Firmware::Direct,

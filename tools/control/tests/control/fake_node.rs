@@ -1,16 +1,10 @@
 //! A node without a kernel: the protocol's own node endpoint over a UDP socket, running scripted
-//! programs.
+//! programs (`fake_program`).
 //!
 //! It keeps the files of programs that ended, as far as the launch says so, and runs them again
 //! without reading them: what a real node does with pages, in one piece.
-//!
-//! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`, `cat`
-//! (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
-//! cancelled), `pause` (until the test says so), `refuse TEXT` (at launch), `evict` (let go of all
-//! other programs, as for want of memory), `damage` (report a page that failed its check), `with
-//! NAME` (the first line of that file under `/with`); `rank R COMMAND` is for one rank only.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,18 +15,23 @@ use netstack::broadcast::wire::is_cast;
 use netstack::broadcast::{
     EndReason, Footprint, Member, MemberConfig, MemberEvent, Peer, RefuseReason, Want,
 };
-use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, RequestId};
-use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError};
+use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId};
+use netstack::io::{IoOp, SubmitError};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode, launch_block};
 use netstack::node::{Config, Endpoint, Event};
 use netstack::page::{MAX_REQUEST, Object, PageRequest};
 use netstack::personality::{Personality, TREE_LEVELS, node_key};
 use netstack::retention::{Holding, Keep, Reuse};
-use netstack::time::Instant;
+use netstack::time::{Instant, Micros};
 use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::key::Key;
 
 use crate::fake_memory::Memory;
+use crate::fake_program::{Phase, Run, pages, write};
+use crate::identity::Identity;
+
+/// What ends a program that does not end within its grace.
+const SIGKILL: u8 = 9;
 
 /// Kind of a datagram with data of a cast.
 const CAST_DATA: u8 = 73;
@@ -94,25 +93,6 @@ pub struct FakeNode {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who a node is.
-#[derive(Debug, Clone, Copy)]
-pub struct Identity {
-    pub node: u32,
-    pub epoch: u64,
-    pub secret: [u8; 16],
-    pub version: [u8; 16],
-    /// A key for every boot instead of the one for this.
-    pub lab_key: Option<[u8; 16]>,
-    /// It does not scrub memory.
-    pub unscrubbed: bool,
-}
-
-impl Identity {
-    pub fn mac(&self) -> [u8; 6] {
-        [0x52, 0x54, 0, 7, 0, u8::try_from(self.node).unwrap()]
-    }
-}
-
 impl FakeNode {
     /// Switches a node on that finds control at `control`.
     pub fn start(identity: Identity, control: SocketAddr) -> Self {
@@ -139,36 +119,6 @@ impl Drop for FakeNode {
         self.watch.stop.store(true, Ordering::Relaxed);
         drop(self.thread.take().map(JoinHandle::join));
     }
-}
-
-/// A program on its way from launch to exit.
-struct Run {
-    spec: LaunchSpec,
-    program: Vec<u8>,
-    block: Vec<u8>,
-    asked: Option<RequestId>,
-    phase: Phase,
-    /// Commands to carry out.
-    script: VecDeque<String>,
-    /// Calls to submit.
-    calls: VecDeque<IoOp>,
-    /// The read that `cat` waits for.
-    reading: Option<CallId>,
-    exited: bool,
-    /// It runs on what the node held.
-    warm: bool,
-    /// What it leaves is not kept.
-    dropped: bool,
-    damaged: u64,
-    /// First line of each file under `/with`.
-    files: BTreeMap<String, String>,
-}
-
-#[derive(PartialEq, Eq, Clone, Copy)]
-enum Phase {
-    Loading,
-    Ready,
-    Running,
 }
 
 struct Machine {
@@ -212,6 +162,7 @@ impl Machine {
             version: identity.version,
             build_id: [7; 20],
             memory_bytes: 48 << 20,
+            cores: identity.cores,
             seed: identity.epoch,
             timings: BootTimings::default(),
         };
@@ -354,6 +305,9 @@ impl Machine {
     fn joined(&mut self, key: Key) {
         self.watch.joins.fetch_add(1, Ordering::Relaxed);
         let now = self.now();
+        if self.endpoint.takes_log() {
+            self.endpoint.log(now, 0, "joined\u{1b}[2J\n");
+        }
         if let Some(member) = &mut self.member {
             return member.set_key(key);
         }
@@ -414,10 +368,19 @@ impl Machine {
                 }
             }
             Event::Cancel {
-                job,
-                signal,
-                orphan,
-            } => self.cancel(now, job, signal, orphan),
+                job, orphan: true, ..
+            } => {
+                self.run = self.run.take().filter(|run| run.spec.job != job);
+            }
+            Event::Cancel {
+                job, signal, grace, ..
+            } => self.cancel(now, job, signal, grace),
+            Event::Signal { job, signal } => {
+                self.watch.tell(&format!("signal {signal}"));
+                if let Some(run) = self.run.as_mut().filter(|run| run.spec.job == job) {
+                    run.deliver(signal);
+                }
+            }
             Event::Retain { job, program, .. } => {
                 self.watch.tell("retain");
                 self.let_go(now, |held| held != program);
@@ -470,21 +433,7 @@ impl Machine {
             };
             return self.endpoint.launch_result(now, spec.job, Err(refusal));
         }
-        self.run = Some(Run {
-            spec,
-            program: file.unwrap_or_default(),
-            block: block.unwrap_or_default(),
-            asked: None,
-            phase: Phase::Loading,
-            script: VecDeque::new(),
-            calls: VecDeque::new(),
-            reading: None,
-            exited: false,
-            warm,
-            dropped: false,
-            damaged: 0,
-            files: BTreeMap::new(),
-        });
+        self.run = Some(Run::new(spec, file, block));
     }
 
     /// Lets go of the programs that `which` says; gives the pages they had.
@@ -525,13 +474,11 @@ impl Machine {
         self.endpoint.hold(now, holding);
     }
 
-    fn cancel(&mut self, now: Instant, job: JobId, signal: u8, orphan: bool) {
+    fn cancel(&mut self, now: Instant, job: JobId, signal: u8, grace: Micros) {
         let Some(run) = self.run.as_mut().filter(|run| run.spec.job == job) else {
             return;
         };
-        if orphan {
-            self.run = None;
-        } else if run.phase == Phase::Loading {
+        if run.phase == Phase::Loading {
             let text = "cancelled".to_string();
             let refusal = LaunchRefusal {
                 code: RefusalCode::Cancelled,
@@ -540,12 +487,11 @@ impl Machine {
             self.endpoint.cancel_requests(job);
             self.endpoint.launch_result(now, job, Err(refusal));
             self.run = None;
-        } else if !run.exited {
-            run.script.clear();
-            run.calls.clear();
-            run.reading = None;
-            run.phase = Phase::Running;
-            run.script.push_back(format!("signal {signal}"));
+        } else if run.phase == Phase::Running && grace > Micros::ZERO {
+            run.kill_at = Some(now + grace);
+            run.deliver(signal);
+        } else {
+            run.end(signal);
         }
     }
 
@@ -553,6 +499,9 @@ impl Machine {
     fn step(&mut self) {
         let now = self.now();
         let Some(run) = &mut self.run else { return };
+        if run.kill_at.is_some_and(|at| at <= now) {
+            run.end(SIGKILL);
+        }
         if run.phase == Phase::Loading
             && run.program.is_empty()
             && let Some(image) = self.memory.images.get(&run.spec.program.0)
@@ -687,113 +636,4 @@ impl Machine {
             }
         }
     }
-}
-
-impl Run {
-    /// Turns the next command into calls; says whether there is anything to do.
-    fn next_command(&mut self) -> bool {
-        let line = self
-            .script
-            .front()
-            .cloned()
-            .unwrap_or_else(|| "exit 0".to_string());
-        let (command, argument) = line.split_once(' ').unwrap_or((&line, ""));
-        let mut done = true;
-        match command {
-            "out" => self
-                .calls
-                .push_back(write(1, format!("{argument}\n").into_bytes())),
-            "err" => self
-                .calls
-                .push_back(write(2, format!("{argument}\n").into_bytes())),
-            "lines" => {
-                // One write a piece: a long one is asked for as the remaining count.
-                let left: u32 = argument.parse().unwrap();
-                let text = format!("line {left}\n");
-                self.calls.push_back(write(1, text.into_bytes()));
-                if left > 1 {
-                    self.script[0] = format!("lines {}", left - 1);
-                    done = false;
-                }
-            }
-            "with" => {
-                let text = self.files.get(argument).map_or("no such file", |text| text);
-                self.calls
-                    .push_back(write(1, format!("{text}\n").into_bytes()));
-            }
-            "args" => self.print_args(),
-            "cat" => {
-                let size = u32::try_from(MAX_CALL_DATA).unwrap();
-                self.calls.push_back(IoOp::Read {
-                    fd: 0,
-                    offset: OFFSET_CURRENT,
-                    size,
-                });
-                done = false;
-            }
-            "wait" => return false,
-            "damage" => self.damaged += 1,
-            "fault" => {
-                let data = argument.as_bytes().to_vec();
-                self.calls.push_back(IoOp::Report { offset: 0, data });
-                self.exit(ExitStatus::Signal(11));
-            }
-            "signal" => self.exit(ExitStatus::Signal(argument.parse().unwrap())),
-            "exit" => self.exit(ExitStatus::Exited(argument.parse().unwrap())),
-            other => panic!("{other:?} is not a command of the fake node"),
-        }
-        if done {
-            self.script.pop_front();
-        }
-        true
-    }
-
-    fn exit(&mut self, status: ExitStatus) {
-        let mut report = ExitReport::new(status);
-        report.pages_asked = 3;
-        report.interrupts_user.heartbeat = 2;
-        report.unknown_calls = vec![(435, 1)];
-        report.warm = self.warm;
-        report.pages_damaged = self.damaged;
-        report.faults_zero = 5;
-        report.faults_stack = 1;
-        if self.warm {
-            report.pages_reused = pages(&self.program).into();
-        } else {
-            report.faults_code = pages(&self.program).into();
-            report.program_requests = 1;
-            report.program_fragments = 2;
-            report.program_wire_bytes = 100 + self.program.len() as u64;
-        }
-        self.calls.push_back(IoOp::Exit(Box::new(report)));
-        self.exited = true;
-    }
-
-    fn print_args(&mut self) {
-        let block = launch_block::parse(&self.block).unwrap();
-        let mut text = Vec::new();
-        for (word, strings) in [("arg", &block.argv), ("env", &block.envp)] {
-            for string in strings {
-                text.extend_from_slice(format!("{word} [").as_bytes());
-                text.extend_from_slice(string);
-                text.extend_from_slice(b"]\n");
-            }
-        }
-        for piece in text.chunks(MAX_CALL_DATA) {
-            self.calls.push_back(write(1, piece.to_vec()));
-        }
-    }
-}
-
-fn write(fd: u32, data: Vec<u8>) -> IoOp {
-    IoOp::Write {
-        fd,
-        offset: OFFSET_CURRENT,
-        data,
-    }
-}
-
-/// Pages of 4 KiB.
-fn pages(file: &[u8]) -> u32 {
-    u32::try_from(file.len().div_ceil(4096)).unwrap()
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fake_node::{FakeNode, Identity};
+use crate::fake_node::FakeNode;
+use crate::identity::Identity;
 
 /// Longest wait for anything that should take far less.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -222,6 +223,15 @@ impl Lab {
         self.eventually("all nodes joined", |lab| lab.idle_nodes() >= count);
     }
 
+    /// Switches on nodes that are not as the others.
+    pub fn add(&mut self, identities: &[Identity]) {
+        for identity in identities {
+            self.nodes.push(FakeNode::start(*identity, self.address));
+        }
+        let count = self.nodes.len();
+        self.eventually("all nodes joined", |lab| lab.idle_nodes() >= count);
+    }
+
     pub fn identity(&self, node: u32, epoch: u64) -> Identity {
         let text = std::fs::read_to_string(self.path("secret")).unwrap();
         let secret = hearth_control::secrets::decode_hex(text.trim()).unwrap();
@@ -233,6 +243,7 @@ impl Lab {
             version,
             lab_key: None,
             unscrubbed: false,
+            cores: 1,
         }
     }
 

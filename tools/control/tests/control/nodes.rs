@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use crate::fake_node::FakeNode;
-use crate::lab::{Lab, finish, parts, signal};
+use crate::lab::{Lab, finish, parts, signal, text};
 
 #[test]
 fn nodes_are_listed_with_what_they_say_about_themselves() {
@@ -484,7 +484,7 @@ fn a_list_of_machines_becomes_the_file_of_nodes() {
     let table = list("rack.csv", "name,mac,ip\nr1n7,52:54:00:00:00:07,10.0.0.7\n");
     let (code, out, err) = parts(&lab.hearth(&["node", "import", &table]));
     assert_eq!(code, 0, "{err}");
-    assert_eq!(out, "52:54:00:00:00:07 10.0.0.7 7  # r1n7\n");
+    assert_eq!(out, "52:54:00:00:00:07 10.0.0.7 7 r1n7\n");
     let json = lab.json(&["node", "import", &table]);
     assert_eq!(
         (&json[0]["node"], &json[0]["name"]),
@@ -537,12 +537,12 @@ fn what_is_not_there_is_refused_with_what_is() {
             125,
             "nobody has opened stream 1",
         ),
-        (&["cancel", "1", "--signal", "99"], 2, "1..=64"),
+        (&["cancel", "1", "--signal", "99"], 2, "from 1 to 64"),
         // Commands for QEMU clusters leave others alone: the state directory says which is meant.
         (&["down"], 125, "no cluster of QEMU nodes in"),
         (&["node", "reset", "n0"], 125, "set [power] method in"),
         (&["node", "on", "n7"], 125, "there is no node n7"),
-        (&["console", "n0"], 125, "no cluster of QEMU nodes in"),
+        (&["console", "n7"], 125, "there is no node n7"),
         (&["list", "--machines"], 125, "no cluster of QEMU nodes in"),
         (
             &["history", "--since", "1d", "--until", "2d"],
@@ -587,4 +587,25 @@ fn what_is_not_there_is_refused_with_what_is() {
     // Of those that are there nothing may have happened.
     let (code, _, err) = parts(&lab.hearth(&["events", "--node", "n1", "--after", "9999"]));
     assert_eq!((code, err.as_str()), (0, ""));
+}
+
+#[test]
+fn what_a_node_logs_is_shown_while_it_runs_and_after() {
+    let mut lab = Lab::with_nodes(1);
+    let shown = |lab: &Lab| {
+        let (code, out, err) = parts(&lab.hearth(&["console", "n0"]));
+        assert_eq!(code, 0, "{err}");
+        out
+    };
+    // What a terminal would take for a command is not passed on.
+    lab.eventually("its log comes", |lab| shown(lab) == "joined\u{fffd}[2J\n");
+    let mut follow = lab.command(&["console", "n0", "-f"]).spawn().unwrap();
+    lab.nodes[0].stop();
+    lab.nodes[0] = FakeNode::start(lab.identity(0, 2), lab.address);
+    let again = "joined\u{fffd}[2J\n(it has booted again)\njoined\u{fffd}[2J\n";
+    lab.eventually("it boots again", |lab| shown(lab) == again);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert!(follow.try_wait().unwrap().is_none(), "it goes on");
+    signal(&follow, "INT");
+    assert_eq!(text(&finish(follow).stdout), again);
 }

@@ -1,16 +1,24 @@
 //! Machines are switched by a command of the site's, for whoever asks and where nodes stay lost.
 
-use crate::lab::{Lab, parts};
+use std::time::Duration;
+
+use crate::fake_node::FakeNode;
+use crate::lab::{Lab, finish, parts, signal};
 
 /// A control node with two nodes, whose site writes down what it is asked for: n1 is always off,
 /// and n0 cannot be switched off.
 fn lab(more: &str) -> (Lab, tempfile::TempDir) {
+    let does = "'off n0') echo 'no relay for n0' >&2; exit 1;;";
+    lab_that(does, more)
+}
+
+/// A control node with two nodes, whose site's command does this for some of what it is asked for.
+fn lab_that(does: &str, more: &str) -> (Lab, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("power");
     let text = format!(
         "echo \"$1 $2\" >> {}\ncase \"$1 $2\" in\n\
-         'status n1') echo off;;\nstatus*) echo on;;\n\
-         'off n0') echo 'no relay for n0' >&2; exit 1;;\nesac\n",
+         'status n1') echo off;;\nstatus*) echo on;;\n{does}\nesac\n",
         dir.path().join("asked").display()
     );
     std::fs::write(&script, text).unwrap();
@@ -67,6 +75,63 @@ fn a_node_that_stays_lost_is_reset_three_times_and_then_left() {
     // Somebody looks after it, and it begins anew; once it is switched off, nothing is done.
     let (code, _, err) = parts(&lab.hearth(&["node", "off", "n1"]));
     assert_eq!(code, 0, "{err}");
-    std::thread::sleep(std::time::Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(5));
     assert_eq!(asked(&dir).len(), 4);
+}
+
+#[test]
+fn resets_that_fail_end_and_say_so() {
+    let does = "'reset n1') echo 'no board' >&2; exit 1;;";
+    let (mut lab, dir) = lab_that(does, "reset_lost_after_s = 1\n");
+    lab.nodes[1].stop();
+    lab.eventually("it is given up", |lab| {
+        lab.has_event(
+            "node-given-up",
+            "n1 stays lost and could not be reset 3 times in a row",
+        )
+    });
+    assert_eq!(asked(&dir), ["reset n1"; 3]);
+    assert!(lab.has_event(
+        "node-power-failed",
+        "n1: power reset failed: sh failed: no board"
+    ));
+    assert!(!lab.has_event("node-reset", "n1"));
+}
+
+#[test]
+fn a_node_that_was_switched_off_has_not_joined_by_its_old_boot() {
+    let (mut lab, _dir) = lab_that("", "");
+    // Its silence is not noticed for some seconds, and it is switched on again.
+    let (code, _, err) = parts(&lab.hearth(&["node", "off", "n1"]));
+    assert_eq!(code, 0, "{err}");
+    let mut on = lab
+        .command(&["node", "on", "n[0-1]", "--json"])
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(on.try_wait().unwrap().is_none(), "n1 counts as joined");
+    lab.nodes[1].stop();
+    lab.nodes[1] = FakeNode::start(lab.identity(1, 2), lab.address);
+    let (code, out, err) = parts(&finish(on));
+    assert_eq!(code, 0, "{err}");
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["on"], serde_json::json!(["n0", "n1"]));
+    assert_eq!(
+        (&said["joined"], &said["late"]),
+        (&true.into(), &serde_json::json!([]))
+    );
+}
+
+#[test]
+fn what_was_begun_is_told_though_nobody_waits_for_it() {
+    let (lab, dir) = lab_that("'off n1') sleep 2;;", "");
+    let off = lab.command(&["node", "off", "n1"]).spawn().unwrap();
+    lab.eventually("the board is asked", |_| asked(&dir) == ["off n1"]);
+    signal(&off, "INT");
+    let (code, _, _) = parts(&finish(off));
+    assert_ne!(code, 0);
+    assert!(!lab.has_event("node-power", "n1"));
+    lab.eventually("it is told", |lab| {
+        lab.has_event("node-power", "n1: switched off by ")
+    });
 }

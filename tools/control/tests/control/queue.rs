@@ -323,6 +323,43 @@ fn the_tree_and_its_links_come_from_the_configuration() {
 }
 
 #[test]
+fn a_sites_own_tree_is_read_and_its_empty_places_are_no_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("topology.conf");
+    let path = file.to_str().unwrap();
+    let tree = "SwitchName=a Nodes=n0\nSwitchName=b Nodes=n[2-3]\nSwitchName=c Switches=a,b\n";
+    std::fs::write(&file, tree).unwrap();
+    let mut lab = Lab::configured(&format!("[serve]\ntree = \"{path}\"\n"));
+    lab.add_nodes(0..4);
+    assert_eq!(lab.get("/v1/status")["tree"], serde_json::json!([2, 2]));
+    assert!(lab.has_event("node-without-place", "n1 gets no jobs"));
+    let pair = submit(&lab, &["-n", "2"], "exit 0\n");
+    lab.eventually("it ran", |lab| state(lab, &pair) == "completed");
+    let job = lab.json(&["job", &pair]);
+    assert_eq!(job["placement"]["hops"], 1, "{job}");
+    let plan = |more: &[&str]| {
+        let line = [&["plan", "--tree", path, "-n", "3"], more].concat();
+        parts(&lab.hearth(&line))
+    };
+    let (code, out, err) = plan(&[]);
+    assert_eq!((code, out.contains("n[0,2-3]")), (0, true), "{out}{err}");
+    let (code, _, err) = plan(&["--free", "n[0-3]"]);
+    assert_eq!(
+        (code, err.contains("n1 is on no switch")),
+        (125, true),
+        "{err}"
+    );
+    // A wrong word is named with its line.
+    std::fs::write(&file, tree.replace("a,b", "a,bb")).unwrap();
+    let (code, _, err) = plan(&[]);
+    assert_eq!(
+        (code, err.contains("line 3: `bb` is no switch")),
+        (125, true),
+        "{err}"
+    );
+}
+
+#[test]
 fn history_is_filtered_by_state_and_time() {
     let lab = Lab::with_nodes(1);
     let good = submit(&lab, &["--name", "good"], "exit 0\n");

@@ -169,7 +169,12 @@ fn a_job_has_the_nodes_that_it_must_have_and_none_that_it_must_not() {
     assert_eq!(lab.hearth(&["cancel", &runs]).status.code(), Some(0));
     reaches(&lab, &waits, "completed");
     for (options, status, words) in [
-        (&["-x", "n[0-3]"][..], 125, "1 node wanted"),
+        (
+            &["-x", "n[0-3]"][..],
+            125,
+            "1 node wanted, but -x (--exclude) leaves none of the 4 nodes",
+        ),
+        (&["-x", "n[0-2]", "-n", "2"], 125, "leaves 1 of the 4 nodes"),
         (&["-w", "n9"], 125, "unknown nodes: n9"),
         (&["-w", "n[0-1]", "-n", "1"], 2, "larger -n"),
         (&["-w", "n1", "-x", "n1"], 2, "both lists"),
@@ -287,6 +292,10 @@ fn words_of_slurm_are_answered_with_ours() {
     for (line, words) in [
         (&["squeue"][..], "hearth queue"),
         (&["status"], "hearth nodes"),
+        (&["kill", "3"], "hearth cancel JOB"),
+        (&["rm", "3"], "hearth cancel JOB"),
+        (&["info"], "hearth job JOB"),
+        (&["show", "job", "3"], "hearth job JOB"),
         (&["scontrol", "show", "job", "1"], "hearth job JOB"),
         (&["run", "-p", "debug", "./app"], "no partitions"),
         (&["run", "-a", "1-3", "./app"], "hearth submit"),

@@ -30,8 +30,12 @@ fn arguments_and_environment_arrive_unchanged() {
     );
     let env: Vec<&str> = out.lines().filter(|line| line.starts_with("env")).collect();
     assert_eq!(env[..2], ["env [COLOUR=deep red]", "env [EMPTY=]"]);
-    assert_eq!(env[2..4], ["env [HEARTH_RANK=0]", "env [HEARTH_SIZE=1]"]);
-    assert_eq!(env.len(), 6, "{out}");
+    assert_eq!(
+        env[2..4],
+        ["env [OMP_NUM_THREADS=1]", "env [HEARTH_RANK=0]"]
+    );
+    assert_eq!(env[4], "env [HEARTH_SIZE=1]");
+    assert_eq!(env.len(), 7, "{out}");
 }
 
 #[test]

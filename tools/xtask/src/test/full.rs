@@ -2,20 +2,21 @@
 //!
 //! A part is divided into pieces of some minutes. What came of a piece is written down when it
 //! ends, in `target/full.json`: a run that was interrupted goes on where it was, and several runs
-//! share the pieces out (`--shard`). At the end of a run the sums are written into
-//! `tests/full.json`, which is kept in the repository.
+//! share the pieces out (`--shard`), one after the other or at once. At the end of a run the sums
+//! are written into `tests/full.json`, which is kept in the repository.
 //!
 //! Key types: [`Full`], [`Shard`], [`Piece`]. Neighbours: [`super`] runs parts, [`super::mutants`]
 //! and the modules `fuzz`, `sim` and `package` do the work.
 //!
-//! Invariants: a piece that passed is not run again at the same commit. What is written down is of
-//! the commit that is checked out, without other changes.
+//! Invariants: a piece that passed is not run again at the same commit, and one that counted no
+//! check has not passed. What is written down of a piece names the commit that was checked out,
+//! without other changes, from its beginning to its end. Both files change under one lock, and what
+//! others have written meanwhile is read before.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -31,8 +32,12 @@ use crate::workspace::{Workspace, output_of};
 
 /// The sums of the last run, by part.
 const RESULT: &str = "tests/full.json";
-/// Below the build directory: what came of every piece.
+/// Below the build directory: what came of every piece, and the file that whoever changes a result
+/// has locked.
 const PIECES: &str = "full.json";
+const LOCK: &str = "full.lock";
+/// Pieces of so many commits are kept: those of the last ones of which something was run.
+const COMMITS_MOST: usize = 8;
 /// Seeds of a piece of the kernel's tests. Those below are in every run of the tests.
 const KERNEL_SEEDS: u64 = 20;
 /// Each fuzz target is run for so long.
@@ -74,33 +79,32 @@ impl FromStr for Shard {
     }
 }
 
-/// What came of a piece.
+/// What came of a piece at a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Piece {
+    commit: String,
     part: String,
     piece: u32,
     checks: Checks,
 }
 
-/// What came of the pieces of one commit.
+impl Piece {
+    fn key(&self) -> (&str, &str, u32) {
+        (&self.commit, &self.part, self.piece)
+    }
+}
+
+/// What came of pieces, in the order in which they ended.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
-    commit: String,
     pieces: Vec<Piece>,
 }
 
 impl Kept {
-    /// What is kept of this commit; nothing if it is another's.
-    fn read(path: &Path, commit: &str) -> Self {
+    /// What is kept in a file; nothing if it is not whole.
+    fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
-        let kept: Self = serde_json::from_str(&text).unwrap_or_default();
-        match kept.commit == commit {
-            true => kept,
-            false => Self {
-                commit: commit.to_owned(),
-                pieces: Vec::new(),
-            },
-        }
+        serde_json::from_str(&text).unwrap_or_default()
     }
 
     fn write(&self, path: &Path) -> Result<()> {
@@ -109,28 +113,80 @@ impl Kept {
     }
 
     fn put(&mut self, piece: Piece) {
-        self.pieces
-            .retain(|other| (&other.part, other.piece) != (&piece.part, piece.piece));
+        self.pieces.retain(|other| other.key() != piece.key());
         self.pieces.push(piece);
+        let mut newest: Vec<String> = Vec::new();
+        for Piece { commit, .. } in self.pieces.iter().rev() {
+            if !newest.contains(commit) && newest.len() < COMMITS_MOST {
+                newest.push(commit.clone());
+            }
+        }
+        self.pieces.retain(|piece| newest.contains(&piece.commit));
     }
 
-    fn of(&self, part: &str) -> impl Iterator<Item = &Piece> {
-        self.pieces.iter().filter(move |piece| piece.part == part)
+    /// The pieces of a part that were run at a commit.
+    fn of<'a>(&'a self, commit: &'a str, part: &'a str) -> impl Iterator<Item = &'a Piece> {
+        let pieces = self.pieces.iter();
+        pieces.filter(move |piece| piece.commit == commit && piece.part == part)
     }
 
     /// The sum over the pieces of a part, and their number.
-    fn sum(&self, part: &str) -> (Checks, u32) {
+    fn sum(&self, commit: &str, part: &str) -> (Checks, u32) {
         let mut sum = (Checks::default(), 0);
-        for piece in self.of(part) {
+        for piece in self.of(commit, part) {
             sum.0.add(piece.checks.clone());
             sum.1 += 1;
         }
         sum
     }
 
-    fn has_passed(&self, part: &str, piece: u32) -> bool {
-        self.of(part)
-            .any(|kept| kept.piece == piece && kept.checks.failed == 0)
+    fn has_passed(&self, commit: &str, part: &str, piece: u32) -> bool {
+        let mut kept = self.of(commit, part);
+        let has_passed = |checks: &Checks| checks.failed == 0 && checks.passed > 0;
+        kept.any(|kept| kept.piece == piece && has_passed(&kept.checks))
+    }
+}
+
+/// The files with the results, for several runs at once.
+struct Results {
+    pieces: PathBuf,
+    sums: PathBuf,
+    lock: PathBuf,
+}
+
+impl Results {
+    fn of(workspace: &Workspace) -> Self {
+        Self {
+            pieces: workspace.target().join(PIECES),
+            sums: workspace.root().join(RESULT),
+            lock: workspace.target().join(LOCK),
+        }
+    }
+
+    /// Waits until no other run changes a result; none does until the file is closed.
+    fn locked(&self) -> Result<File> {
+        let opened = File::create(&self.lock);
+        let locked = opened.and_then(|file| file.lock().map(|()| file));
+        locked.with_context(|| format!("locking {}", self.lock.display()))
+    }
+
+    fn read(&self) -> Kept {
+        Kept::read(&self.pieces)
+    }
+
+    /// Adds what came of a piece to what all runs have kept.
+    fn put(&self, piece: Piece) -> Result<()> {
+        let _locked = self.locked()?;
+        let mut kept = self.read();
+        kept.put(piece);
+        kept.write(&self.pieces)
+    }
+
+    /// Writes the sums of all parts of which something was run at this commit.
+    fn write_sums(&self, commit: &str) -> Result<()> {
+        let _locked = self.locked()?;
+        let before = fs::read_to_string(&self.sums).unwrap_or_default();
+        write(&self.sums, &result(&before, &self.read(), commit)?)
     }
 }
 
@@ -151,33 +207,20 @@ pub struct Full<'a> {
     workspace: &'a Workspace,
     commit: String,
     shard: Shard,
-    kept: Mutex<Kept>,
+    results: Results,
 }
 
 impl<'a> Full<'a> {
     /// # Errors
     /// There are changes that are in no commit.
     pub fn begin(workspace: &'a Workspace, shard: Shard) -> Result<Self> {
-        let git = |arguments: &[&str]| {
-            let mut git = Command::new("git");
-            // The result is no change.
-            let result = format!(":!{RESULT}");
-            git.current_dir(workspace.root()).args(arguments);
-            output_of(git.args(["--", ".", &result])).context("results are kept by commit")
-        };
-        let changed = git(&["status", "--porcelain"])?;
-        ensure!(
-            changed.is_empty(),
-            "results are kept by commit, and these changes are in none: commit them or set them \
-             aside (`git stash -u`)\n{changed}"
-        );
-        let commit = git(&["log", "-1", "--format=%h", "--abbrev=12"])?;
-        let kept = Kept::read(&workspace.target().join(PIECES), &commit);
+        let results = Results::of(workspace);
+        let commit = commit(workspace)?;
         Ok(Self {
             workspace,
             commit,
             shard,
-            kept: Mutex::new(kept),
+            results,
         })
     }
 
@@ -219,16 +262,12 @@ impl<'a> Full<'a> {
         Ok(all)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().expect("nobody panics who has it")
-    }
-
     /// The pieces of a part that are left to this run.
     fn left(&self, part: Part) -> Vec<u32> {
-        left(&self.kept(), self.shard, part)
+        left(&self.results.read(), &self.commit, self.shard, part)
     }
 
-    /// Runs what is left of a part; the sum of that and of what was run before at this commit.
+    /// Runs what is left of a part; the sum of all that was run of it at this commit.
     fn run(&self, part: Part) -> Result<Checks> {
         let (label, of) = (part.label(), pieces(part));
         let left = self.left(part);
@@ -237,23 +276,33 @@ impl<'a> Full<'a> {
         }
         for piece in left {
             let number = piece + 1;
+            // Another run may have done it meanwhile.
+            if !self.left(part).contains(&piece) {
+                continue;
+            }
             limited::say(label, &format!("piece {number} of {of}"));
-            let checks = self.work(part, piece).unwrap_or_else(|error| {
+            let done = self.work(part, piece).and_then(expect_some);
+            let checks = done.unwrap_or_else(|error| {
                 let what = format!("FAILED  piece {number}: {error:#}");
                 limited::say(label, &what);
                 let mut checks = Checks::default();
                 checks.fail(what);
                 checks
             });
-            let mut kept = self.kept();
-            kept.put(Piece {
+            let now = commit(self.workspace)?;
+            ensure!(
+                now == self.commit,
+                "{now} is checked out, and this run is of {}: piece {number} does not count",
+                self.commit
+            );
+            self.results.put(Piece {
+                commit: now,
                 part: label.to_owned(),
                 piece,
                 checks,
-            });
-            kept.write(&self.workspace.target().join(PIECES))?;
+            })?;
         }
-        let (sum, pieces) = self.kept().sum(label);
+        let (sum, pieces) = self.results.read().sum(&self.commit, label);
         limited::say(label, &format!("{pieces} of {of} pieces were run"));
         Ok(sum)
     }
@@ -285,12 +334,40 @@ impl<'a> Full<'a> {
     }
 
     /// Writes the sums of all parts of which something was run at this commit.
+    ///
+    /// # Errors
+    /// A file cannot be locked or written, or holds no such sums.
     pub fn end(&self) -> Result<()> {
-        let kept = self.kept();
-        let path = self.workspace.root().join(RESULT);
-        let before = fs::read_to_string(&path).unwrap_or_default();
-        write(&path, &result(&before, &kept)?)
+        self.results.write_sums(&self.commit)
     }
+}
+
+/// The commit that is checked out.
+///
+/// # Errors
+/// There are changes that are in none, or there is no git.
+fn commit(workspace: &Workspace) -> Result<String> {
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        // The result is no change.
+        let result = format!(":!{RESULT}");
+        git.current_dir(workspace.root()).args(arguments);
+        output_of(git.args(["--", ".", &result])).context("results are kept by commit")
+    };
+    let changed = git(&["status", "--porcelain"])?;
+    ensure!(
+        changed.is_empty(),
+        "results are kept by commit, and these changes are in none: commit them or set them aside \
+         (`git stash -u`)\n{changed}"
+    );
+    git(&["log", "-1", "--format=%h", "--abbrev=12"])
+}
+
+/// # Errors
+/// Nothing was counted: nothing has passed.
+fn expect_some(checks: Checks) -> Result<Checks> {
+    ensure!(checks.passed + checks.failed > 0, "it ran nothing");
+    Ok(checks)
 }
 
 /// Prints the result that is kept; the sum of all parts.
@@ -321,20 +398,20 @@ fn pieces(part: Part) -> u32 {
 }
 
 /// The pieces of a part that are left to a share. All pieces of all parts are dealt out in turn.
-fn left(kept: &Kept, shard: Shard, part: Part) -> Vec<u32> {
+fn left(kept: &Kept, commit: &str, shard: Shard, part: Part) -> Vec<u32> {
     let before = PARTS.iter().take_while(|(other, _)| *other != part);
     let first: u32 = before.map(|(_, pieces)| *pieces).sum();
     let is_mine = |piece: &u32| (first + piece) % shard.of == shard.number - 1;
     let mine = (0..pieces(part)).filter(is_mine);
-    mine.filter(|piece| !kept.has_passed(part.label(), *piece))
+    mine.filter(|piece| !kept.has_passed(commit, part.label(), *piece))
         .collect()
 }
 
-fn row(kept: &Kept, part: Part) -> Row {
-    let (sum, run) = kept.sum(part.label());
+fn row(kept: &Kept, commit: &str, part: Part) -> Row {
+    let (sum, run) = kept.sum(commit, part.label());
     Row {
         part: part.label().to_owned(),
-        commit: kept.commit.clone(),
+        commit: commit.to_owned(),
         pieces: run,
         of: pieces(part),
         passed: sum.passed,
@@ -346,14 +423,15 @@ fn rows_of(text: &str) -> Result<Vec<Row>> {
     serde_json::from_str(text).with_context(|| format!("{RESULT} is no list of parts"))
 }
 
-/// The result with the sums of what is kept in the place of earlier ones; a part a line.
-fn result(before: &str, kept: &Kept) -> Result<String> {
+/// The result with the sums of what is kept of this commit in the place of earlier ones; a part a
+/// line.
+fn result(before: &str, kept: &Kept, commit: &str) -> Result<String> {
     let before = match before {
         "" => Vec::new(),
         text => rows_of(text)?,
     };
     let rows = PARTS.iter().filter_map(|(part, _)| {
-        let row = row(kept, *part);
+        let row = row(kept, commit, *part);
         let earlier = before.iter().find(|earlier| earlier.part == row.part);
         match row.pieces {
             0 => earlier.cloned(),
@@ -384,93 +462,4 @@ pub fn soak(workspace: &Workspace, seed: u64) -> Result<Checks> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn piece(part: Part, piece: u32, passed: u64, failed: u64) -> Piece {
-        let part = part.label().to_owned();
-        let checks = Checks {
-            passed,
-            failed,
-            what_failed: vec!["x".into(); failed as usize],
-        };
-        Piece {
-            part,
-            piece,
-            checks,
-        }
-    }
-
-    fn kept(commit: &str, pieces: &[Piece]) -> Kept {
-        Kept {
-            commit: commit.to_owned(),
-            pieces: pieces.to_vec(),
-        }
-    }
-
-    #[test]
-    fn shares_have_every_piece_once() {
-        let nothing = kept("c", &[]);
-        for of in 1..=5 {
-            for (part, pieces) in PARTS {
-                let shards = (1..=of).map(|number| Shard { number, of });
-                let lists: Vec<_> = shards.map(|shard| left(&nothing, shard, part)).collect();
-                let mut all = lists.concat();
-                all.sort_unstable();
-                assert_eq!(all, (0..pieces).collect::<Vec<_>>());
-                let sizes = lists.iter().map(Vec::len);
-                let (least, most) = (sizes.clone().min(), sizes.max());
-                assert!(most <= least.map(|least| least + 1), "{lists:?}");
-            }
-        }
-        assert_eq!("2/3".parse(), Ok(Shard { number: 2, of: 3 }));
-        for wrong in ["0/3", "4/3", "1", "1/0", "a/b", "-1/2"] {
-            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn what_passed_is_not_run_again_at_the_same_commit_and_what_failed_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("kept.json");
-        let pieces = [
-            piece(Part::Soak, 0, 9, 0),
-            piece(Part::Soak, 2, 8, 1),
-            piece(Part::Kernel, 1, 4, 0),
-        ];
-        kept("c", &pieces).write(&file).unwrap();
-        let mut here = Kept::read(&file, "c");
-        assert_eq!(left(&here, Shard::WHOLE, Part::Soak), [1, 2, 3, 4, 5, 6, 7]);
-        here.put(piece(Part::Soak, 2, 9, 0));
-        assert_eq!(left(&here, Shard::WHOLE, Part::Soak), [1, 3, 4, 5, 6, 7]);
-        assert_eq!(here.pieces.len(), 3);
-        assert_eq!(
-            left(&Kept::read(&file, "d"), Shard::WHOLE, Part::Soak).len(),
-            8
-        );
-        // Half of a file is nothing.
-        fs::write(&file, "{\"commit\": \"c\", ").unwrap();
-        assert_eq!(Kept::read(&file, "c"), kept("c", &[]));
-    }
-
-    #[test]
-    fn the_result_sums_pieces_up_and_leaves_parts_alone_that_were_not_run() {
-        let first = kept(
-            "c",
-            &[piece(Part::Fuzz, 0, 1, 0), piece(Part::Soak, 0, 9, 0)],
-        );
-        let before = result("", &first).unwrap();
-        let then = kept(
-            "d",
-            &[piece(Part::Soak, 1, 7, 2), piece(Part::Soak, 4, 3, 0)],
-        );
-        let rows = rows_of(&result(&before, &then).unwrap()).unwrap();
-        let [fuzz, soak] = &rows[..] else {
-            panic!("{rows:?}");
-        };
-        assert_eq!((fuzz.part.as_str(), fuzz.commit.as_str()), ("fuzz", "c"));
-        assert_eq!((soak.commit.as_str(), soak.pieces, soak.of), ("d", 2, 8));
-        assert_eq!((soak.passed, soak.failed), (10, 2));
-        assert!(result("no list", &then).is_err());
-    }
-}
+mod tests;

@@ -59,6 +59,8 @@ struct Test {
     peer_card: Option<String>,
     /// Its clock counts instructions.
     counted: bool,
+    /// Processor cores of the machine.
+    cores: u32,
     /// QEMU's status at the end, where it is none of the two.
     exit: Option<i32>,
     /// Seeds that it takes, as `NAME:FROM-TO`.
@@ -161,8 +163,8 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
 }
 
 /// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2]
-/// [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [exit=STATUS] [files=NAMES]
-/// [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [cores=COUNT] [exit=STATUS]
+/// [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -185,6 +187,7 @@ fn parse_listed(line: &str) -> Option<Test> {
             Some(("peer", device)) => test.peer_card = Some(device.to_owned()),
             Some(("dead", device)) => test.dead_card = Some(device.to_owned()),
             Some(("clock", "instructions")) => test.counted = true,
+            Some(("cores", count)) => test.cores = count.parse().unwrap_or(1),
             Some(("exit", status)) => test.exit = status.parse().ok(),
             Some(("files", names)) => test.files = names.split(',').map(str::to_owned).collect(),
             Some(("seeds", count)) => test.seeds = count.parse().ok(),
@@ -210,6 +213,7 @@ fn listing() -> Test {
         dead_card: None,
         peer_card: None,
         counted: false,
+        cores: 1,
         exit: None,
         seeds: None,
         files: Vec::new(),
@@ -259,6 +263,8 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
         .args([
             "-m",
             &test.memory,
+            "-smp",
+            &test.cores.to_string(),
             "-nodefaults",
             "-no-user-config",
             "-no-reboot",

@@ -72,8 +72,13 @@ pub fn run(workspace: &Workspace, part: u32, parts: u32) -> Result<Checks> {
     let text = fs::read_to_string(workspace.root().join(LIST))
         .with_context(|| format!("reading {LIST}"))?;
     let mutants = parse(&text)?;
-    let size = mutants.len().div_ceil(parts as usize);
-    let mutants = mutants.chunks(size).nth(part as usize).unwrap_or_default();
+    let mutants = share(&mutants, part as usize, parts as usize);
+    // Without a file cargo-mutants would take all that there are.
+    ensure!(
+        !mutants.is_empty(),
+        "part {} of {parts} has nothing to run: {LIST} has fewer lines",
+        part + 1
+    );
     let output = workspace.target().join("mutants").join(part.to_string());
     fs::create_dir_all(&output).with_context(|| format!("making {}", output.display()))?;
     let mut command = command(workspace, mutants, &output)?;
@@ -91,6 +96,13 @@ pub fn run(workspace: &Workspace, part: u32, parts: u32) -> Result<Checks> {
     );
     let fates = fates(&output.join("mutants.out"))?;
     Ok(judge(mutants, &fates))
+}
+
+/// One of so many parts of a list. They differ by one at most, and are empty only where there are
+/// more parts than items.
+fn share<T>(list: &[T], part: usize, parts: usize) -> &[T] {
+    let from = |part: usize| part * list.len() / parts;
+    &list[from(part)..from(part + 1)]
 }
 
 /// # Errors
@@ -257,6 +269,18 @@ mod tests {
         assert_eq!(without_place(&placed), CALLS);
         let error = parse("\ncought x").unwrap_err().to_string();
         assert!(error.contains("mutants.txt:2"), "{error}");
+    }
+
+    #[test]
+    fn parts_of_a_list_are_of_one_size_or_nearly() {
+        for length in [0, 5, 12, 120, 121, 125] {
+            let list: Vec<u32> = (0..length).collect();
+            let parts: Vec<_> = (0..12).map(|part| share(&list, part, 12)).collect();
+            assert_eq!(parts.concat(), list);
+            let sizes = parts.iter().map(|part| part.len());
+            let (least, most) = (sizes.clone().min(), sizes.max());
+            assert!(most <= least.map(|least| least + 1), "{parts:?}");
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub struct Format {
 impl ring::Format for Format {
     // Head and tail are equal in an empty ring.
     const SPARE: usize = 1;
+    const ADDRESS_BITS: u32 = 64;
     // The card pads what is shorter than a frame may be.
     const SHORTEST: usize = 17;
 

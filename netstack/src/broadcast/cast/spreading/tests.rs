@@ -55,18 +55,6 @@ fn a_long_way_is_known_although_announcements_are_repeated() {
 }
 
 #[test]
-fn ranges_merge() {
-    let range = |first, last| Range { first, last };
-    let mut set = RangeSet::default();
-    for member in [5, 1, 9, 3, 2, 4, 5] {
-        set.insert(range(member, member));
-    }
-    assert_eq!(set.0, [range(1, 5), range(9, 9)]);
-    set.insert(range(0, 20));
-    assert_eq!(set.0, [range(0, 20)]);
-}
-
-#[test]
 fn every_member_has_one_parent() {
     let mut seen = alloc::vec![0; 100];
     let stations = (0..100).map(MemberIndex).chain([MemberIndex::SOURCE]);
@@ -242,6 +230,105 @@ fn only_the_source_takes_children_by_their_report() {
     assert_eq!(alone.events(), [failed(39)], "40 has joined again since");
 }
 
+/// Whom the cast was announced to.
+fn announced_to(sent: &[Message]) -> Vec<u32> {
+    let announced = sent.iter().filter_map(|message| match message {
+        Message::Announce { index, .. } => Some(index.0),
+        _ => None,
+    });
+    announced.collect()
+}
+
+#[test]
+fn a_member_with_a_new_parent_takes_back_the_children_that_others_had_adopted() {
+    let mut alone = announced_member();
+    let says = |standing| Message::AnnounceAck {
+        number: 1,
+        standing,
+    };
+    for member in [4, 5, 6] {
+        alone.hear(member, says(Standing::Child));
+    }
+    alone.hear(7, says(Standing::Elsewhere));
+    // The same parent announces again: it knows whom it has adopted.
+    (alone.cast.spread).announced_by(MemberIndex::SOURCE, false);
+    alone.tick();
+    assert_eq!(announced_to(&alone.sent()), []);
+    assert!(!alone.cast.spread.tends(MemberIndex(7)));
+    (alone.cast.spread).announced_by(MemberIndex(1), false);
+    alone.tick();
+    assert_eq!(announced_to(&alone.sent()), [7]);
+    assert!(!alone.cast.spread.children_done());
+}
+
+/// Member 25, of whose cast all is done. Its parent in the heap is 5, and 0 is that of 5.
+fn done_member(parent: u32) -> Alone {
+    let mut alone = Alone::new(MemberIndex(25), 40, 100_000, Scheme::Direct);
+    (alone.cast.spread).announced_by(MemberIndex(parent), false);
+    alone.cast.spread.complete(MemberIndex(25));
+    alone
+}
+
+/// The reports of a while, each of which is answered.
+fn reports(alone: &mut Alone, time: u64, acks: bool) -> Vec<Arc<Report>> {
+    let end = alone.now + Micros(time);
+    let mut told = Vec::new();
+    loop {
+        alone.with(|cast, io| cast.tick(io));
+        for message in alone.sent() {
+            if let Message::Report(report) = message {
+                let parent = alone.cast.spread.parent.expect("it has one");
+                if acks {
+                    alone.with(|cast, io| cast.report_acked(parent, report.number, io));
+                }
+                told.push(report);
+            }
+        }
+        let next = alone.cast.spread.deadline();
+        if next > end {
+            return told;
+        }
+        alone.now = next.max(alone.now + Micros(1));
+    }
+}
+
+#[test]
+fn an_adopted_member_goes_on_to_say_that_it_is_done() {
+    assert_eq!(parent_of(MemberIndex(25)), MemberIndex(5));
+    assert_eq!(parent_of(MemberIndex(5)), MemberIndex(0));
+    assert_eq!(parent_of(MemberIndex(3)), MemberIndex::SOURCE);
+    for parent in [5, MemberIndex::SOURCE.0] {
+        let told = reports(&mut done_member(parent), 5_000_000, true);
+        assert_eq!(told.len(), 1, "{parent}");
+    }
+    let mut alone = done_member(0);
+    let told = reports(&mut alone, 5_500_000, true);
+    assert_eq!(told.len(), 6);
+    assert!(told.iter().all(|report| report.all));
+    // What was told once is not told again.
+    assert_eq!(told[0].done.len(), 1);
+    assert!(told[1..].iter().all(|report| report.done.is_empty()));
+    // Nobody answers any more: the source hears of all.
+    let told = reports(&mut alone, 7_000_000, false);
+    assert_eq!(alone.cast.spread.parent, Some(MemberIndex::SOURCE));
+    assert!(told.last().is_some_and(|report| report.done.len() == 1));
+}
+
+#[test]
+fn a_member_whose_parent_has_forgotten_the_cast_tells_the_source() {
+    let mut alone = done_member(5);
+    assert_eq!(reports(&mut alone, 100_000, true).len(), 1);
+    alone.hear(7, Message::Unknown);
+    assert_eq!(alone.cast.spread.parent, Some(MemberIndex(5)));
+    alone.hear(5, Message::Unknown);
+    assert_eq!(alone.cast.spread.parent, Some(MemberIndex::SOURCE));
+    let told = reports(&mut alone, 100_000, true);
+    assert!(told.iter().any(|report| report.done.len() == 1), "{told:?}");
+    // The source has forgotten it: it is over.
+    alone.with(|cast, io| cast.unknown(MemberIndex::SOURCE, io));
+    assert!(reports(&mut alone, 100_000, true).is_empty());
+}
+
 #[test]
 fn who_has_no_room_is_passed_by_until_it_says_otherwise() {
     let mut alone = announced_member();
@@ -264,12 +351,7 @@ fn who_has_no_room_is_passed_by_until_it_says_otherwise() {
     );
     // Those below it hear of the cast from here, at once.
     alone.tick();
-    let sent = alone.sent().into_iter();
-    let announced = sent.filter_map(|message| match message {
-        Message::Announce { index, .. } => Some(index.0),
-        _ => None,
-    });
-    assert_eq!(announced.collect::<Vec<_>>(), [24, 25, 26, 27]);
+    assert_eq!(announced_to(&alone.sent()), [24, 25, 26, 27]);
     // Of two announcements one was taken: in either order that counts.
     for says_both in [
         [Standing::NoRoom, Standing::Child],

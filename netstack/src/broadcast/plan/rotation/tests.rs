@@ -137,6 +137,20 @@ fn a_deputy_asks_the_source_when_two_others_miss_a_block() {
     assert_eq!(from, MemberIndex::SOURCE, "it is the deputy of round 0");
 }
 
+#[test]
+fn the_source_is_asked_for_a_block_of_another_row_after_many_attempts_and_not_before() {
+    // Child (3, 0) of a grid of 8 rows.
+    let mut member = Alone::new(8, 72, 800, 11);
+    for block in [4, 12, 405] {
+        for attempt in 0..20 {
+            let from = member.plan(|planner, view| planner.from(view, block, attempt));
+            let is_source = attempt > SOURCE_AFTER;
+            assert_eq!(from.is_source(), is_source, "{block}, attempt {attempt}");
+            assert_ne!(from, MemberIndex(11));
+        }
+    }
+}
+
 /// A grid of 64 rows and 64 columns, in chains of four children.
 const LARGE: (u32, u32) = (64, 64 + 64 * 64);
 

@@ -36,11 +36,14 @@ pub struct Powered {
     pub state: Option<State>,
     /// Why it is not known, or why nothing was done.
     pub error: Option<String>,
+    /// It was in service before, in a boot that was not switched off.
+    #[serde(default)]
+    pub was_up: bool,
 }
 
 impl Powered {
     /// A node, and what its machine answered.
-    pub fn new(node: u32, result: Result<State, hearth_power::Error>) -> Self {
+    pub fn new(node: u32, result: Result<State, hearth_power::Error>, was_up: bool) -> Self {
         let name = crate::hostlist::name(node);
         let (state, error) = match result {
             Ok(state) => (Some(state), None),
@@ -51,6 +54,7 @@ impl Powered {
             name,
             state,
             error,
+            was_up,
         }
     }
 }

@@ -490,7 +490,7 @@ fn an_ending_job_has_ended_as_it_was_going_to() {
         lab.all_ready(id);
     }
     lab.runner
-        .cancel(0, &mut lab.nodes, cancelled, 15, "enough")
+        .cancel(0, &mut lab.nodes, cancelled, (15, None), "enough")
         .unwrap();
     lab.pass_s(4);
     for id in [timed, cancelled] {

@@ -122,7 +122,7 @@ fn a_cancel_reaches_a_job_whose_nodes_are_not_back() {
     lab.all_ready(id);
     lab.restart(1);
     lab.runner
-        .cancel(lab.now_us, &mut lab.nodes, id, 15, "enough")
+        .cancel(lab.now_us, &mut lab.nodes, id, (15, None), "enough")
         .unwrap();
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     lab.claim(id);
@@ -330,7 +330,9 @@ fn a_launch_that_could_not_be_written_down_is_taken_back() {
     lab.write_down();
     assert_eq!(lab.launch_of(id).job, job, "no node has heard that number");
     let nodes = &mut lab.nodes;
-    lab.runner.cancel(0, nodes, id, 15, "enough").unwrap();
+    lab.runner
+        .cancel(0, nodes, id, (15, None), "enough")
+        .unwrap();
     assert_eq!(lab.state(id), JobState::Ending);
     lab.runner.not_sent(0, &mut lab.nodes, job, None);
     assert_eq!(lab.state(id), JobState::Cancelled);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
+use hearth_alloc::topology::Topology;
 use netstack::ids::{CallId, JobId, NodeId};
 use netstack::job::{AdoptedRank, StartMode};
 
@@ -13,7 +14,7 @@ use crate::events::Severity;
 use crate::jobs::again::Stored;
 use crate::jobs::allocator::{Want, WarmNodes};
 use crate::jobs::continued::Ranks;
-use crate::jobs::fabric::{Call, Exit, Fabric, Launch, Reply};
+use crate::jobs::fabric::{Call, EndBy, Exit, Fabric, Launch, Reply};
 use crate::jobs::kept::Outputs;
 use crate::jobs::record::{Cause, Submission, Terms};
 use crate::jobs::retention::Wishes;
@@ -26,16 +27,31 @@ fn runner(config: &config::Config, dir: &Path, next_job: u64) -> Runner {
     let jobs = &config.jobs;
     let outputs = dir.join("output");
     let outputs = Outputs::open(&outputs, jobs.output_max_bytes, jobs.output_total_bytes);
-    let topology = match config.serve.tree.as_str() {
+    // `4x2 without 3,5`: these places are empty.
+    let (tree, empty) = match config.serve.tree.split_once(" without ") {
+        Some((tree, empty)) => (tree, empty),
+        None => (config.serve.tree.as_str(), ""),
+    };
+    let topology: Option<Topology> = match tree {
         "" => None,
         tree => Some(tree.parse().unwrap()),
     };
+    let empty: Vec<u32> = empty
+        .split(',')
+        .filter_map(|node| node.parse().ok())
+        .collect();
+    let places = topology.as_ref().filter(|_| !empty.is_empty());
+    let places = places.map(|tree| {
+        let nodes = 0..u32::try_from(tree.nodes()).unwrap();
+        nodes.filter(|node| !empty.contains(node)).collect()
+    });
     Runner::new(Setup {
         jobs: jobs.clone(),
         queue: config.queue.clone(),
         retention: config.retention.clone(),
         broadcast: config.broadcast.clone(),
         topology,
+        places,
         outputs: outputs.unwrap(),
         next_job,
         instance: "0000000000000001".to_string(),
@@ -68,6 +84,10 @@ pub struct Nodes {
     pub heard: Vec<u32>,
     pub started: Vec<u64>,
     pub cancelled: Vec<(u64, i32)>,
+    /// Seconds that the last one gave.
+    pub grace_s: u64,
+    /// Signals that jobs were to get.
+    pub signals: Vec<(u64, i32)>,
     pub replies: VecDeque<(u32, u64, Reply)>,
     pub refuse_launch: bool,
     /// Nodes that hold the program.
@@ -107,8 +127,12 @@ impl Fabric for Nodes {
     fn start(&mut self, job: JobId) {
         self.started.push(job.0);
     }
-    fn cancel(&mut self, job: JobId, signal: i32) {
-        self.cancelled.push((job.0, signal));
+    fn cancel(&mut self, job: JobId, by: EndBy) {
+        self.cancelled.push((job.0, by.signal));
+        self.grace_s = by.grace_us / 1_000_000;
+    }
+    fn signal(&mut self, job: JobId, signal: i32) {
+        self.signals.push((job.0, signal));
     }
     fn reply(&mut self, node: NodeId, _job: JobId, call: CallId, reply: Reply) {
         self.replies.push_back((node.0, call.0, reply));
@@ -166,6 +190,8 @@ impl Lab {
             heard: Vec::new(),
             started: Vec::new(),
             cancelled: Vec::new(),
+            grace_s: 0,
+            signals: Vec::new(),
             replies: VecDeque::new(),
             refuse_launch: false,
             warm: WarmNodes::default(),

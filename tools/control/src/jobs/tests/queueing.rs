@@ -364,6 +364,45 @@ fn nodes_come_from_the_tree() {
 }
 
 #[test]
+fn empty_places_of_a_sites_tree_are_no_nodes() {
+    // Two nodes on the first leaf switch, four on the second: n2 is there and in no tree.
+    let site = |config: &mut crate::config::Config| {
+        config.serve.tree = "4x2 without 2,3".to_string();
+    };
+    let mut lab = Lab::with(3, site);
+    let events = lab.runner.take_events();
+    let text = "n2 gets no jobs: the tree of the network has 6 places, and none is n2's";
+    assert!(
+        events.iter().any(|event| event.text.contains(text)),
+        "{events:?}"
+    );
+    for node in 4..8 {
+        lab.runner.know_node(node);
+        lab.runner.node_up(0, &mut lab.nodes, node, true);
+    }
+    let job = lab.queue(3, 0, 0);
+    let nodes: Vec<u32> = lab.launch_of(job).nodes.iter().map(|node| node.0).collect();
+    assert!(nodes.iter().all(|node| *node >= 4), "{nodes:?}");
+    let rest = lab.queue(3, 0, 0);
+    let mut nodes: Vec<u32> = lab
+        .launch_of(rest)
+        .nodes
+        .iter()
+        .map(|node| node.0)
+        .collect();
+    nodes.sort_unstable();
+    assert_eq!((nodes[0], nodes[1], nodes.len()), (0, 1, 3), "{nodes:?}");
+    let wanted = lab.runner.submit(0, lab.batch(7));
+    assert_eq!(
+        wanted,
+        Err(SubmitError::NoPlaces {
+            wanted: 7,
+            places: 6
+        })
+    );
+}
+
+#[test]
 fn published_passes_run_when_a_job_arrives_or_ends() {
     let published = |config: &mut crate::config::Config| {
         config.queue.passes = crate::config::queue::Passes::Published;

@@ -1,0 +1,96 @@
+//! What the cores do for a process: which sleep, which share their time, which must look again.
+//!
+//! Neighbours: [`super::turn`] tells what each core does; `arch::cores` kicks.
+//!
+//! Invariant: a core that must see a change is in the set of [`Cores::kicks`] before the lock is
+//! open again.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use kernel_core::threads::{Core, CoreSet, Tid};
+
+/// The cores of a process.
+pub(super) struct Cores {
+    /// Those that sleep for want of a thread.
+    asleep: CoreSet,
+    /// Those whose timer ends the turn of their thread for the sake of another.
+    shared: CoreSet,
+    /// Those that must look at what has changed.
+    called: CoreSet,
+    /// Whose floating-point registers each has, and since when it has been in ring 3.
+    seats: Vec<Seat>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seat {
+    registers_of: Option<Tid>,
+    entered: Option<u64>,
+}
+
+impl Cores {
+    /// So many cores, none of which has done anything.
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            asleep: CoreSet::NONE,
+            shared: CoreSet::NONE,
+            called: CoreSet::NONE,
+            seats: vec![Seat::default(); count],
+        }
+    }
+
+    /// A core goes to sleep, or is awake again.
+    pub(super) fn set_asleep(&mut self, core: Core, is_asleep: bool) {
+        self.asleep = with(self.asleep, core, is_asleep);
+    }
+
+    /// Whether the timer of a core ends turns, as it should from now on; what it did before.
+    pub(super) fn set_shared(&mut self, core: Core, is_shared: bool) -> bool {
+        let before = self.shared.contains(core);
+        self.shared = with(self.shared, core, is_shared);
+        before
+    }
+
+    /// Has cores look at what has changed.
+    pub(super) fn call(&mut self, cores: CoreSet) {
+        self.called = self.called.or(cores);
+    }
+
+    /// The cores to be kicked now, when core `this` gives the lock away: those that were called,
+    /// and those of `wanted`, which have a thread that could run, unless they will see it by
+    /// themselves.
+    pub(super) fn kicks(&mut self, this: Core, wanted: CoreSet) -> CoreSet {
+        let called = core::mem::take(&mut self.called);
+        let blind = wanted.without(self.shared);
+        self.shared = self.shared.or(wanted.without(self.asleep));
+        called.or(blind).without(CoreSet::only(this))
+    }
+
+    /// Whose floating-point registers a core has.
+    pub(super) fn registers_of(&self, core: Core) -> Option<Tid> {
+        self.seats[core.number()].registers_of
+    }
+
+    /// A core has the floating-point registers of a thread, or nobody's.
+    pub(super) fn set_registers_of(&mut self, core: Core, tid: Option<Tid>) {
+        self.seats[core.number()].registers_of = tid;
+    }
+
+    /// A core enters ring 3 at that count of the time-stamp counter, or has left it.
+    pub(super) fn set_entered(&mut self, core: Core, counts: Option<u64>) {
+        self.seats[core.number()].entered = counts;
+    }
+
+    /// Counts that threads have been in ring 3 for which no account has yet.
+    pub(super) fn running_counts(&self, now: u64) -> u64 {
+        let entered = self.seats.iter().filter_map(|seat| seat.entered);
+        entered.map(|at| now.saturating_sub(at)).sum()
+    }
+}
+
+fn with(set: CoreSet, core: Core, is_in: bool) -> CoreSet {
+    match is_in {
+        true => set.or(CoreSet::only(core)),
+        false => set.without(CoreSet::only(core)),
+    }
+}

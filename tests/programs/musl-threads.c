@@ -1,0 +1,3 @@
+/* musl-threads: the checks of threads.c with musl. */
+#define NAME "musl-threads"
+#include "threads.c"
