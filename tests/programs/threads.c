@@ -7,11 +7,13 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -324,6 +326,55 @@ static void floats(void)
     }
 }
 
+// A page that is unmapped, or becomes read-only, is so for all cores when the call returns.
+static volatile long *page;
+static atomic_long writes;
+static atomic_int stopped;
+static sigjmp_buf out;
+
+static void on_fault(int signal)
+{
+    siglongjmp(out, signal);
+}
+
+static void *write_on(void *argument)
+{
+    if (sigsetjmp(out, 1) == 0)
+        for (;;) {
+            *page = writes;
+            writes++;
+        }
+    stopped = 1;
+    return argument;
+}
+
+static void unmapping(void)
+{
+    struct sigaction action = { .sa_handler = on_fault }, before;
+    CHECK(sigaction(SIGSEGV, &action, &before));
+    for (int round = 0; round < 20; round++) {
+        pthread_t thread;
+        page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        HOLDS(page != MAP_FAILED);
+        writes = stopped = 0;
+        CHECK(pthread_create(&thread, NULL, write_on, NULL));
+        while (writes < 1000)
+            sched_yield();
+        if (round % 2 == 0)
+            CHECK(munmap((void *)page, 4096));
+        else
+            CHECK(mprotect((void *)page, 4096, PROT_READ));
+        long then = writes;
+        while (!stopped && writes < then + 1000)
+            sched_yield();
+        // One that was counted late.
+        if (writes > then + 1)
+            fail("writes to a page that was taken away", writes - then);
+        CHECK(pthread_join(thread, NULL));
+    }
+    CHECK(sigaction(SIGSEGV, &before, NULL));
+}
+
 static void *stay(void *argument)
 {
     pthread_mutex_lock(&mutex);
@@ -389,6 +440,7 @@ int main(void)
     signals();
     robust_mutexes();
     floats();
+    unmapping();
     many();
     // The first thread ends before the last.
     static pthread_t self;
