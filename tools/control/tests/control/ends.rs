@@ -59,6 +59,9 @@ fn files_that_are_no_programs_are_stopped_at_control() {
     let run = |path: &str| parts(&lab.hearth(&["run", path]));
     let (code, _, err) = run(&lab.program("script", "#!/bin/sh\necho hello\n"));
     assert_eq!(code, 126);
+    assert!(err.contains("`hearth submit "), "{err}");
+    let (code, _, err) = run(&lab.program("text", &"hello ".repeat(100)));
+    assert_eq!(code, 126);
     assert!(err.to_lowercase().contains("not an elf"), "{err}");
     // This test itself is dynamically linked.
     let (code, _, err) = run(std::env::current_exe().unwrap().to_str().unwrap());
