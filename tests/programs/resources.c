@@ -2,6 +2,7 @@
  * last line is "resources: ok", and the exit status the number of answers that were wrong. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -163,6 +164,41 @@ static void limits(void)
     check(umask(077) == 022 && umask(0) == 077 && umask(022) == 0, "umask");
 }
 
+/* Whether a line of a file has a text. */
+static int says(const char *path, const char *text)
+{
+    char line[512];
+    int found = 0;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return 0;
+    while (fgets(line, sizeof line, file))
+        found |= strstr(line, text) != NULL;
+    fclose(file);
+    return found;
+}
+
+static void node_files(void)
+{
+    char bytes[64], zeros[64] = { 0 };
+    check(says("/proc/self/maps", "[stack]"), "the stack in /proc/self/maps");
+    check(says("/proc/self/status", "Threads:\t1"), "threads in /proc/self/status");
+    check(says("/proc/cpuinfo", "model name"), "the processor in /proc/cpuinfo");
+    check(says("/proc/meminfo", "MemTotal:"), "memory in /proc/meminfo");
+    check(says("/sys/devices/system/cpu/online", "0"), "cores that are online");
+    check(sysconf(_SC_NPROCESSORS_CONF) == sysconf(_SC_NPROCESSORS_ONLN), "configured cores");
+    int null = open("/dev/null", O_RDWR), zero = open("/dev/zero", O_RDONLY);
+    int full = open("/dev/full", O_WRONLY), random = open("/dev/urandom", O_RDONLY);
+    check(write(null, bytes, 64) == 64 && read(null, bytes, 64) == 0, "/dev/null");
+    memset(bytes, 1, sizeof bytes);
+    check(read(zero, bytes, 64) == 64 && !memcmp(bytes, zeros, 64), "/dev/zero");
+    check(read(random, bytes, 64) == 64 && memcmp(bytes, zeros, 64), "/dev/urandom");
+    errno = 0;
+    check(write(full, bytes, 64) == -1 && errno == ENOSPC, "/dev/full");
+    check(open("/proc/self/maps", O_WRONLY) == -1 && open("/proc/1/maps", O_RDONLY) == -1,
+          "what is not there, and what is not to be written");
+}
+
 int main(void)
 {
     processor_time();
@@ -170,6 +206,7 @@ int main(void)
     sleeping();
     machine();
     limits();
+    node_files();
     if (!wrong)
         puts("resources: ok");
     return wrong;

@@ -130,6 +130,8 @@ pub mod fcntl {
 pub mod mode {
     /// A pipe.
     pub const PIPE: u32 = 0o01_0000;
+    /// A character device.
+    pub const CHARACTER: u32 = 0o02_0000;
     /// A directory.
     pub const DIRECTORY: u32 = 0o04_0000;
     /// A regular file.

@@ -1,9 +1,11 @@
-//! The files a program finds: `/with/NAME` for each file its launch named, and nothing else.
+//! The files a program finds: `/with/NAME` for each file its launch named, and small ones of the
+//! node.
 //!
 //! | item | what it is |
 //! |---|---|
 //! | [`Files`] | the names, and what a path leads to |
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
+//! | [`NodeFile`] | the small files of the node |
 //! | [`ready`] | what poll and select say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
 //!
@@ -18,6 +20,7 @@
 //! Invariant: a path leads nowhere but to these; no answer depends on what other jobs have.
 
 mod descriptors;
+mod node;
 mod path;
 pub mod ready;
 pub mod stat;
@@ -29,6 +32,7 @@ use crate::objects::ObjectId;
 pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened};
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open};
+pub use node::NodeFile;
 pub use path::{NAME_MAX, PATH_MAX};
 
 /// A file that the launch named.
@@ -51,6 +55,8 @@ pub enum Place {
     With,
     /// The file with this number.
     File(u16),
+    /// A file of the node.
+    Node(NodeFile),
 }
 
 impl Place {
@@ -58,6 +64,11 @@ impl Place {
     pub const WORKING: Self = Self::With;
     /// See [`Place::WORKING`].
     pub const WORKING_PATH: &[u8] = b"/with\0";
+
+    /// Whether it is a device of the node.
+    pub const fn is_device(self) -> bool {
+        matches!(self, Self::Node(file) if file.is_device())
+    }
 
     /// Whether it is a directory.
     pub const fn is_directory(self) -> bool {
@@ -121,7 +132,7 @@ impl Files {
             false if flags & open::DIRECTORY != 0 => Err(Errno::ENOTDIR),
             true if no_name => Err(Errno::EROFS),
             true if writes || creates => Err(Errno::EISDIR),
-            false if writes => Err(Errno::EROFS),
+            false if writes && !place.is_device() => Err(Errno::EROFS),
             _ => Ok(place),
         }
     }
@@ -131,7 +142,7 @@ impl Files {
         if mode & !(access::READ | access::WRITE | access::EXECUTE) != 0 {
             return Err(Errno::EINVAL);
         }
-        if mode & access::WRITE != 0 {
+        if mode & access::WRITE != 0 && !place.is_device() {
             return Err(Errno::EROFS);
         }
         match mode & access::EXECUTE != 0 && !place.is_directory() {

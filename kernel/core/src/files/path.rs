@@ -1,6 +1,6 @@
 //! From a path to a place, by the rules of path_resolution(7).
 
-use super::{Files, Place};
+use super::{Files, NodeFile, Place};
 use hearth_abi::errno::Errno;
 
 /// Longest path with its zero byte, as on Linux.
@@ -25,6 +25,9 @@ pub(super) fn walk(files: &Files, from: Place, path: &[u8]) -> Result<Found, Err
     }
     if path.len() >= PATH_MAX {
         return Err(Errno::ENAMETOOLONG);
+    }
+    if let Some(file) = NodeFile::at(path) {
+        return Ok(Found::There(Place::Node(file)));
     }
     let mut at = match path[0] {
         b'/' => Found::There(Place::Root),

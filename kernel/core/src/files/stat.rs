@@ -18,6 +18,8 @@ const BLOCK: u64 = 4096;
 const FILES_DEVICE: u64 = 1;
 const ROOT_INODE: u64 = 1;
 const WITH_INODE: u64 = 2;
+/// Of the first file of the node; below all that a hash makes.
+const NODE_INODE: u64 = 16;
 /// What statx knows: all of its first fields.
 const STATX_BASIC: u32 = 0x7ff;
 /// `d_type` of getdents64.
@@ -62,14 +64,17 @@ impl Files {
                 mode: match place {
                     Place::Root | Place::With => mode::DIRECTORY | 0o555,
                     Place::File(_) => mode::REGULAR | 0o444,
+                    Place::Node(file) if file.is_device() => mode::CHARACTER | 0o666,
+                    Place::Node(_) => mode::REGULAR | 0o444,
                 },
                 links: match place {
                     Place::Root => 3,
                     Place::With => 2,
-                    Place::File(_) => 1,
+                    Place::File(_) | Place::Node(_) => 1,
                 },
                 bytes: match place {
-                    Place::Root | Place::With => 0,
+                    // What a file of the node holds is made as it is read.
+                    Place::Root | Place::With | Place::Node(_) => 0,
                     Place::File(number) => self.file(number).bytes,
                 },
                 block: BLOCK,
@@ -81,6 +86,7 @@ impl Files {
         match place {
             Place::Root => ROOT_INODE,
             Place::With => WITH_INODE,
+            Place::Node(file) => NODE_INODE + file as u64,
             Place::File(number) => {
                 let [a, b, c, d, e, f, ..] = self.file(number).object.0;
                 // Behind those of the directories, and never negative.

@@ -3,6 +3,8 @@
 //! Invariant: NX, write protection in ring 0 and (where they exist) SMEP, SMAP and UMIP stay on
 //! from [`init`] to the end.
 
+use alloc::string::String;
+
 use raw_cpuid::cpuid;
 use spin::Once;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};
@@ -129,6 +131,114 @@ pub fn reaches(address: u64) -> bool {
 /// What AT_HWCAP tells a program: CPUID 1, EDX.
 pub fn hwcap() -> u32 {
     cpuid!(1).edx
+}
+
+/// What the CPU says it is, for programs that ask by `/proc/cpuinfo`.
+pub struct Identity {
+    vendor: [u8; 12],
+    name: [u8; 48],
+    /// Family with its extension.
+    pub family: u32,
+    /// Model with its extension.
+    pub model: u32,
+    /// Stepping.
+    pub stepping: u32,
+    /// Highest leaf of CPUID.
+    pub highest_leaf: u32,
+    /// Bytes of a cache line.
+    pub line_bytes: u32,
+    /// Bits of physical and of virtual addresses.
+    pub address_bits: (u8, u8),
+}
+
+impl Identity {
+    /// Its maker.
+    pub fn vendor(&self) -> &str {
+        str::from_utf8(&self.vendor).unwrap_or("unknown")
+    }
+
+    /// What it calls itself.
+    pub fn name(&self) -> &str {
+        str::from_utf8(&self.name).unwrap_or("unknown")
+    }
+
+    /// What it can do, as far as numerical libraries look for it, in Linux's words.
+    pub fn flags(&self) -> String {
+        let (one, seven) = (cpuid!(1), cpuid!(7, 0));
+        let mut words = String::new();
+        for (register, bit, word) in [
+            (one.edx, 0, "fpu"),
+            (one.edx, 4, "tsc"),
+            (one.edx, 8, "cx8"),
+            (one.edx, 15, "cmov"),
+            (one.edx, 23, "mmx"),
+            (one.edx, 24, "fxsr"),
+            (one.edx, 25, "sse"),
+            (one.edx, 26, "sse2"),
+            (one.ecx, 0, "pni"),
+            (one.ecx, 9, "ssse3"),
+            (one.ecx, 12, "fma"),
+            (one.ecx, 13, "cx16"),
+            (one.ecx, 19, "sse4_1"),
+            (one.ecx, 20, "sse4_2"),
+            (one.ecx, 23, "popcnt"),
+            (one.ecx, 25, "aes"),
+            (one.ecx, 26, "xsave"),
+            (one.ecx, 28, "avx"),
+            (one.ecx, 30, "rdrand"),
+            (seven.ebx, 3, "bmi1"),
+            (seven.ebx, 5, "avx2"),
+            (seven.ebx, 8, "bmi2"),
+        ] {
+            if register >> bit & 1 == 1 {
+                let between = if words.is_empty() { "" } else { " " };
+                words.push_str(between);
+                words.push_str(word);
+            }
+        }
+        words
+    }
+}
+
+/// What this CPU says it is.
+pub fn identity() -> Identity {
+    let (zero, one) = (cpuid!(0), cpuid!(1));
+    let mut vendor = [0; 12];
+    for (part, word) in vendor.chunks_mut(4).zip([zero.ebx, zero.edx, zero.ecx]) {
+        part.copy_from_slice(&word.to_le_bytes());
+    }
+    let mut name = [b' '; 48];
+    let highest = cpuid!(0x8000_0000).eax;
+    if highest >= 0x8000_0004 {
+        let leaves = (0x8000_0002..=0x8000_0004u32).map(|leaf| cpuid!(leaf));
+        for (part, leaf) in name.chunks_mut(16).zip(leaves) {
+            let words = [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx];
+            for (part, word) in part.chunks_mut(4).zip(words) {
+                part.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+    }
+    let address_bits = match highest >= 0x8000_0008 {
+        true => cpuid!(0x8000_0008).eax,
+        false => 48 << 8 | 36,
+    };
+    let signature = one.eax;
+    let family = signature >> 8 & 0xf;
+    let extended = if family == 0xf {
+        signature >> 20 & 0xff
+    } else {
+        0
+    };
+    Identity {
+        vendor,
+        name,
+        family: family + extended,
+        model: signature >> 4 & 0xf | signature >> 12 & 0xf0,
+        stepping: signature & 0xf,
+        highest_leaf: zero.eax,
+        line_bytes: (one.ebx >> 8 & 0xff) * 8,
+        address_bits: (address_bits as u8, (address_bits >> 8) as u8),
+    }
 }
 
 /// Logs the features.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{at, open};
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Files, Opened, PATH_MAX, Place};
+use kernel_core::files::{Files, NodeFile, Opened, PATH_MAX, Place};
 use kernel_core::program::UserSlice;
 
 use super::Args;
@@ -30,6 +30,8 @@ pub(super) enum Source {
     Stream(u32),
     /// A file.
     File(u16),
+    /// A file of the node.
+    Node(NodeFile),
 }
 
 impl Current<'_> {
@@ -41,6 +43,7 @@ impl Current<'_> {
             Opened::Stream(_) => Err(Errno::EBADF),
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
             Opened::Place(Place::File(number)) => Ok(Source::File(number)),
+            Opened::Place(Place::Node(file)) => Ok(Source::Node(file)),
             Opened::Place(_) => Err(Errno::EISDIR),
         }
     }
@@ -280,7 +283,7 @@ impl Current<'_> {
             (Ok(Source::File(number)), _) => Ok((number, offset)),
             (_, Opened::Stream(_)) => Err(Errno::ESPIPE),
             (Err(errno), _) => Err(errno),
-            (Ok(Source::Stream(_)), _) => Err(Errno::ESPIPE),
+            (Ok(Source::Stream(_) | Source::Node(_)), _) => Err(Errno::ESPIPE),
         }
     }
 

@@ -13,6 +13,7 @@ mod file;
 mod futex;
 mod host;
 mod memory;
+mod node_file;
 mod peer;
 mod random;
 mod ready;

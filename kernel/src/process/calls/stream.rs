@@ -3,6 +3,7 @@
 //! Of the streams only bytes go over the network; files are read from the node's memory.
 
 use hearth_abi::errno::Errno;
+use kernel_core::files::{NodeFile, Opened, Place};
 use kernel_core::program::UserSlice;
 use netstack::io::MAX_CALL_DATA;
 
@@ -19,6 +20,10 @@ pub(super) const VECTOR_MAX: u64 = 1024;
 impl Current<'_> {
     pub(super) fn write(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
+        if let Some(device) = self.device(fd) {
+            let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
+            return Ok(written_to(device, from.length())?);
+        }
         let fd = self.writable(fd)?;
         self.check_earlier(fd)?;
         let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
@@ -29,6 +34,13 @@ impl Current<'_> {
 
     pub(super) fn writev(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, vector, count, ..] = args;
+        if let Some(device) = self.device(fd) {
+            let mut length = 0;
+            for index in 0..count.min(VECTOR_MAX) {
+                length += self.vector_entry(vector, index)?.length();
+            }
+            return Ok(written_to(device, length.min(TRANSFER_MAX))?);
+        }
         let fd = self.writable(fd)?;
         self.check_earlier(fd)?;
         if count > VECTOR_MAX {
@@ -96,6 +108,7 @@ impl Current<'_> {
         match source {
             Source::Stream(stream) => self.read_slice(stream, to),
             Source::File(file) => self.read_on(fd, file, to),
+            Source::Node(file) => self.read_node_file(fd, file, to),
         }
     }
 
@@ -110,7 +123,17 @@ impl Current<'_> {
                 self.process.files.descriptors.get_mut(fd)?.position = offset + done;
                 return Ok(done);
             }
-            Source::Stream(_) if count > VECTOR_MAX => return Err(Errno::EINVAL.into()),
+            Source::Stream(_) | Source::Node(_) if count > VECTOR_MAX => {
+                return Err(Errno::EINVAL.into());
+            }
+            Source::Node(file) => {
+                for index in 0..count {
+                    let to = self.vector_entry(vector, index)?;
+                    if to.length() > 0 {
+                        return self.read_node_file(fd, file, to);
+                    }
+                }
+            }
             Source::Stream(stream) => {
                 for index in 0..count {
                     let to = self.vector_entry(vector, index)?;
@@ -121,6 +144,14 @@ impl Current<'_> {
             }
         }
         Ok(0)
+    }
+
+    /// The device of the node that a descriptor is.
+    fn device(&self, fd: u64) -> Option<NodeFile> {
+        match self.process.files.descriptors.get(fd).ok()?.opened {
+            Opened::Place(Place::Node(file)) if file.is_device() => Some(file),
+            _ => None,
+        }
     }
 
     /// The stream that can be written by a descriptor; files cannot.
@@ -163,5 +194,13 @@ impl Current<'_> {
             return Err(Errno::EINVAL.into());
         }
         Ok(UserSlice::new(word(0), word(8))?)
+    }
+}
+
+/// What a write of so many bytes to a device answers: all are taken, and nothing is kept.
+fn written_to(device: NodeFile, bytes: u64) -> Result<u64, Errno> {
+    match device {
+        NodeFile::Full if bytes > 0 => Err(Errno::ENOSPC),
+        _ => Ok(bytes),
     }
 }
