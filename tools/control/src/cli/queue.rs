@@ -445,6 +445,9 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
     };
     let date = |at: Option<u64>| at.map_or_else(|| "Unknown".to_string(), clock::rfc3339);
     let flag = |on: bool| u8::from(on).to_string();
+    let cores = job
+        .cores
+        .map_or_else(|| "all".to_string(), |cores| cores.to_string());
     let end = job.ended_unix_us.unwrap_or(now_us);
     let ran = job
         .started_unix_us
@@ -498,6 +501,7 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
         ],
         vec![
             ("NumNodes", job.ranks_total.to_string()),
+            ("CPUs/Task", cores),
             ("NodeList", or_none(&job.nodes)),
         ],
         vec![("Dependency", or_none(&after.join(",")))],

@@ -446,6 +446,8 @@ struct Tied<'a> {
     awaited: BTreeSet<u32>,
     /// Cores of nodes, where some job wants some.
     cores: BTreeMap<u32, u16>,
+    /// Nodes in service by the cores that are wanted.
+    of_cores: RefCell<BTreeMap<u16, Held>>,
     known: RefCell<BTreeMap<u64, Held>>,
 }
 
@@ -470,23 +472,36 @@ impl<'a> Tied<'a> {
             cores: with_place
                 .filter_map(|node| Some((node, nodes.cores(node)?)))
                 .collect(),
+            of_cores: RefCell::default(),
             known: RefCell::default(),
         }
+    }
+
+    /// Nodes in service with so many cores.
+    fn in_service_with(&self, wanted: u16) -> Held {
+        let look = || self.with_cores(&self.in_service, wanted);
+        let mut of_cores = self.of_cores.borrow_mut();
+        of_cores.entry(wanted).or_insert_with(look).clone()
+    }
+
+    /// Those of `may` with so many cores, as far as that is known.
+    fn with_cores(&self, may: &Held, wanted: u16) -> Held {
+        let is_small = |node: &u32| self.cores.get(node).is_some_and(|cores| *cores < wanted);
+        if wanted == 0 || !may.iter().any(is_small) {
+            return may.clone();
+        }
+        Held::new(may.iter().filter(|node| !is_small(node)).copied().collect())
     }
 
     /// The holders of its program for one that wants warm nodes alone, any for another, with the
     /// cores that it wants; but not those that crashed under it, while there are enough others.
     fn to(&self, job: &Job) -> Held {
         let look = || {
-            let mut may = match job.want.warm_only {
-                true => self.holders.held(&job.program.hash()),
-                false => self.in_service.clone(),
-            };
             let wanted = job.want.cores;
-            let is_small = |node: &u32| self.cores.get(node).is_some_and(|cores| *cores < wanted);
-            if may.iter().any(is_small) {
-                may = Held::new(may.iter().filter(|node| !is_small(node)).copied().collect());
-            }
+            let may = match job.want.warm_only {
+                true => self.with_cores(&self.holders.held(&job.program.hash()), wanted),
+                false => self.in_service_with(wanted),
+            };
             job.want.elsewhere(&may, &job.avoided(), &self.awaited)
         };
         let mut known = self.known.borrow_mut();

@@ -181,6 +181,17 @@ fn a_rank_gets_the_cores_it_asks_for_and_openmp_hears_of_them() {
     assert_eq!(lab.last_job()["cores"], 4);
     assert_eq!(threads(&["--cpus-per-task=3", "-x", "n1"]), pair("3", "3"));
     assert_eq!(lab.last_job()["nodes"], "n2");
+    let program = lab.program("p", "exit 0\n");
+    let text = format!("#!/bin/sh\n#SBATCH -n 1 --cpus-per-task=8\n{program}\n");
+    let script = lab.program("job.sh", &text);
+    let args = ["submit", "--no-precheck", "--parsable", &script];
+    let (code, out, err) = parts(&lab.hearth(&args));
+    assert_eq!(code, 0, "{err}");
+    let id = out.trim();
+    reaches(&lab, id, "completed");
+    assert_eq!(job(&lab, id)["nodes"], "n1");
+    let (_, text, _) = parts(&lab.hearth(&["job", id]));
+    assert!(text.contains("CPUs/Task=8"), "{text}");
     let given = ["-n", "3", "--env", "OMP_NUM_THREADS=7"];
     assert_eq!(threads(&given), pair("7", "0"));
     for (options, words) in [
