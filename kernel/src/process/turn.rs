@@ -104,7 +104,8 @@ fn release(core: Core, mut shared: Held<'_, '_>) {
     let process = &mut *shared.process;
     // The boot core keeps the deadlines.
     let is_late = !process.clock.armed || process.next_due() < process.clock.due;
-    if core != Core::BOOT && is_late {
+    let is_deaf = !process.clock.listening && process.threads.wait_for_news();
+    if core != Core::BOOT && (is_late || is_deaf) {
         process.cores.call(CoreSet::only(Core::BOOT));
     }
     let kicks = match cores::count() {
@@ -232,7 +233,6 @@ impl Process {
     fn put_back(&mut self, core: Core, mut thread: Box<Thread>, flow: Flow) {
         let tid = thread.tid;
         self.account.take(&mut thread);
-        self.take_posted(&mut thread);
         if flow == Flow::Gone {
             self.cores.set_registers_of(core, None);
             self.posted.forget(tid);
@@ -240,15 +240,15 @@ impl Process {
             return;
         }
         thread.save_state();
-        let is_due = self.signals.is_due(&thread.signals);
         let slot = self.threads.get_mut(tid).expect("the thread's own place");
         *slot = Some(thread);
         match flow {
-            Flow::Wait(Pause { on, until }) if !is_due => {
+            // The call has looked for signals where one ends its wait.
+            Flow::Wait(Pause { on, until }) => {
                 let until = (until != Instant::FAR_FUTURE).then(|| until.as_micros());
                 self.threads.wait(tid, on, until);
             }
-            _ => {
+            Flow::Run | Flow::Yield | Flow::Gone => {
                 self.threads.ready(tid);
             }
         }
@@ -279,11 +279,12 @@ impl Process {
         (self.clock.armed, self.clock.due) = (true, deadline);
     }
 
-    /// While a broadcast goes on in which this node has a part, or the program has operations with
-    /// other ranks under way, the card may interrupt the program, and what waits is taken in first
+    /// While a broadcast goes on in which this node has a part, the program has operations with other
+    /// ranks under way, or another thread waits for what the network brings, the card may interrupt the program, and what waits is taken in first
     /// (ADR 4). Otherwise all is quiet.
     fn attend(&mut self, services: &mut dyn NodeServices) {
-        if services.peers_deadline().is_none() {
+        let others_wait = self.threads.len() > 1 && self.threads.wait_for_news();
+        if services.peers_deadline().is_none() && !others_wait {
             if core::mem::take(&mut self.clock.listening) {
                 services.listen(false);
                 // What the card sent last is not for the program any more.
@@ -302,6 +303,7 @@ impl Process {
             if services.listen(true) {
                 services.poll();
             }
+            self.settle(services);
         }
     }
 

@@ -459,6 +459,7 @@ impl Operator {
             Event::KeyReused { .. } => Err("a key was refused".into()),
             Event::NodePanic { node, .. } => Err(format!("{node} panicked")),
             Event::HardwareErrors { node, .. } => Err(format!("{node} reports hardware errors")),
+            Event::LogLines { node, .. } => Err(format!("{node} tells lines of a log")),
         }
     }
 

@@ -229,6 +229,14 @@ impl<T> Threads<T> {
         self.wake_where(|_, until| until.is_some_and(|until| until <= now))
     }
 
+    /// Whether one waits for what the node brings.
+    pub fn wait_for_news(&self) -> bool {
+        self.threads.iter().any(|thread| {
+            let state = thread.state;
+            matches!(state, State::Waiting { on: Wait::News, .. })
+        })
+    }
+
     /// When the first of the waits ends by its time, in nanoseconds.
     pub fn earliest(&self) -> Option<u64> {
         let until = |thread: &Thread<T>| match thread.state {
