@@ -284,7 +284,7 @@ fn room_for_cps() -> u8 {
     (mm::heap_room_bytes() / 2 / HEAP_FOR_CP).min(MAX_CPS.into()) as u8
 }
 
-/// What the node says of itself when it joins: one core, which is all that it uses, its free
+/// What the node says of itself when it joins: one core, since all are one job's, its free
 /// memory, no load. Its card does not say how fast its link is: 0. Control judges by the
 /// heartbeats, which are newer, and by the links' rate of its configuration.
 fn hello() -> Hello {

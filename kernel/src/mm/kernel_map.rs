@@ -162,9 +162,9 @@ fn add_stack(top: u64, bytes: u64) -> Option<()> {
     map_fresh(top - bytes, bytes).then_some(())
 }
 
-/// The kernel's stack on core 0: its lowest address and the end.
-pub(super) fn kernel_stack() -> (u64, u64) {
-    let top = kernel_stack_top(0);
+/// The kernel's stack on a core: its lowest address and the end.
+pub(super) fn kernel_stack(core: usize) -> (u64, u64) {
+    let top = kernel_stack_top(core as u64);
     (top - layout::KERNEL_STACK_BYTES, top)
 }
 

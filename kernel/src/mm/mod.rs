@@ -171,10 +171,10 @@ pub fn heap_room_bytes() -> u64 {
     heap::room_bytes()
 }
 
-/// Most bytes of the kernel's stack that were ever in use: its frames were zero at first.
+/// Most bytes of the boot core's stack that were ever in use: its frames were zero at first.
 #[cfg(feature = "ktest")]
 pub fn kernel_stack_peak() -> u64 {
-    let (bottom, top) = kernel_map::kernel_stack();
+    let (bottom, top) = kernel_map::kernel_stack(0);
     let used = (bottom..top).step_by(size_of::<u64>()).find(|&at| {
         // SAFETY: the whole stack is mapped; what lies below the stack pointer may change with
         // the next call, and any value will do.
@@ -183,14 +183,14 @@ pub fn kernel_stack_peak() -> u64 {
     top - used.unwrap_or(top)
 }
 
-/// Clears the kernel's stack below the caller's part of it: what functions that have returned left
+/// Clears this core's stack below the caller's part of it: what functions that have returned left
 /// there.
 #[inline(never)]
 pub fn scrub_stack() {
     /// What this function itself may use below its stack pointer, and the red zone that the kernel
     /// does not have.
     const OWN_BYTES: u64 = 256;
-    let (bottom, top) = kernel_map::kernel_stack();
+    let (bottom, top) = kernel_map::kernel_stack(crate::arch::gdt::this());
     let end = (crate::arch::stack_pointer() - OWN_BYTES) & !7;
     assert!((bottom..top).contains(&end), "not on the kernel's stack");
     // SAFETY: what lies below the stack pointer is nobody's, and the call in between uses less than

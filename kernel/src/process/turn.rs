@@ -279,9 +279,9 @@ impl Process {
         (self.clock.armed, self.clock.due) = (true, deadline);
     }
 
-    /// While a broadcast goes on in which this node has a part, the program has operations with other
-    /// ranks under way, or another thread waits for what the network brings, the card may interrupt the program, and what waits is taken in first
-    /// (ADR 4). Otherwise all is quiet.
+    /// While a broadcast goes on in which this node has a part, the program has operations with
+    /// other ranks under way, or another thread waits for what the network brings, the card may
+    /// interrupt the program, and what waits is taken in first (ADR 4). Otherwise all is quiet.
     fn attend(&mut self, services: &mut dyn NodeServices) {
         let others_wait = self.threads.len() > 1 && self.threads.wait_for_news();
         if services.peers_deadline().is_none() && !others_wait {

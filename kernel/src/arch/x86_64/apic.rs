@@ -58,7 +58,8 @@ enum Access {
 
 // SAFETY: the pointer is to device registers that exist as long as the machine runs.
 unsafe impl Send for Access {}
-// SAFETY: one CPU; every access is one volatile load or store, or one instruction.
+// SAFETY: each core reaches its own APIC by them; every access is one volatile load or store, or
+// one instruction.
 unsafe impl Sync for Access {}
 
 static ACCESS: Once<Access> = Once::new();

@@ -29,7 +29,7 @@ static CAUGHT: CpuCell<Option<Caught>> = CpuCell::new(None);
 /// function owned when it faulted is not dropped.
 #[cfg(feature = "ktest")]
 pub fn catch(function: extern "C" fn(u64), argument: u64) -> Option<Caught> {
-    // SAFETY: one CPU, and probes do not nest: nobody else refers to the cell.
+    // SAFETY: the boot core alone probes, and probes do not nest: nobody else refers to the cell.
     unsafe { *CAUGHT.get() = None };
     EXPECTING.store(true, Ordering::Relaxed);
     // SAFETY: `call` keeps the ABI: it saves what a function must keep, and a fault returns to
@@ -114,7 +114,8 @@ pub fn take(frame: &mut TrapFrame, address: u64) -> bool {
     if !EXPECTING.swap(false, Ordering::Relaxed) {
         return false;
     }
-    // SAFETY: one CPU; `catch` is not running, the exception interrupted what it called.
+    // SAFETY: the boot core alone probes; `catch` is not running, the exception interrupted what
+    // it called.
     unsafe {
         *CAUGHT.get() = Some(Caught {
             vector: frame.vector as u8,

@@ -195,6 +195,8 @@ extern "C" fn arrive(core: usize) -> ! {
         let work = JOB.lock().work;
         if let Some(work) = work {
             work(this);
+            // What the job left there is no business of the next.
+            mm::scrub_stack();
         }
         slot.done.store(number, Ordering::Release);
     }
