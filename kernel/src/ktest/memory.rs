@@ -236,7 +236,8 @@ pub fn stack_guard() -> Outcome {
 /// Under every interrupt stack there is a hole.
 pub fn interrupt_stack_guard() -> Outcome {
     for index in gdt::StackIndex::ALL {
-        let top = gdt::stack(index);
+        // The CPU begins below what says which core's it is.
+        let top = gdt::stack(index).next_multiple_of(PAGE_SIZE);
         let bottom = top - layout::INTERRUPT_STACK_BYTES;
         for page in (bottom..top).step_by(PAGE_SIZE as usize) {
             let leaf = mm::kernel_translate(VirtAddr::new(page));

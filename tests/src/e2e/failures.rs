@@ -86,7 +86,11 @@ fn bad_files(cluster: &Cluster) -> Result<()> {
     // The first program header's file size says more than the file has.
     lying[64 + 32..64 + 40].copy_from_slice(&0x7fff_ffff_u64.to_le_bytes());
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("script", b"#!/bin/sh\necho hello\n".to_vec(), "not an ELF"),
+        (
+            "script",
+            b"#!/bin/sh\necho hello\n".to_vec(),
+            "hearth submit",
+        ),
         ("empty", Vec::new(), "ELF"),
         ("machine", other_machine, "machine"),
         ("truncated", good[..good.len() / 2].to_vec(), "truncated"),
