@@ -144,7 +144,11 @@ impl<'a> Run<'a> {
         }
         let attempts = self.attempts(ended)?;
         for placed in &attempts {
-            FABRIC.check(placed, self.jobs[&placed.job])?;
+            let before = attempts
+                .iter()
+                .filter(|other| other.job == placed.job && other.decision < placed.decision)
+                .flat_map(|other| other.nodes.iter().copied());
+            FABRIC.check(placed, self.jobs[&placed.job], &before.collect())?;
         }
         no_node_twice(&attempts)?;
         let among_others = |placed: &&Placed| placed.nodes.len() > 1 && placed.free.len() < 16;
