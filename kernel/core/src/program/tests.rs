@@ -100,6 +100,7 @@ impl Program {
         match self.memory.resolve(machine, address, access) {
             Outcome::Done | Outcome::Presented => Ok(()),
             Outcome::InFlight(page) => panic!("{page:?} is under way, but nothing is"),
+            Outcome::Full => panic!("nothing is under way"),
             Outcome::Kill(cause) => Err(cause),
             Outcome::Fetch(fetch) => {
                 self.give(machine, fetch);

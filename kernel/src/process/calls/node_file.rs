@@ -8,6 +8,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use hearth_abi::errno::Errno;
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::files::NodeFile;
 use kernel_core::procfs::{self, cpuinfo, maps, meminfo, status};
@@ -20,6 +21,8 @@ use crate::{arch, mm};
 
 /// Bytes that a device gives at once.
 const PIECE: usize = 256;
+/// Room on the heap for the longest text, while it grows: a line for each of 1,024 regions.
+const TEXT_ROOM: u64 = 384 * 1024;
 /// The program has no path on the node.
 const PROGRAM: &str = "program";
 /// Files of the job are listed without their names.
@@ -33,6 +36,9 @@ impl Current<'_> {
         file: NodeFile,
         to: UserSlice,
     ) -> Result<u64, Stop> {
+        if !self.services.exchange().has_room(TEXT_ROOM) {
+            return Err(Errno::ENOMEM.into());
+        }
         let text = match file {
             NodeFile::Null => return Ok(0),
             NodeFile::Zero | NodeFile::Full | NodeFile::Random => {

@@ -16,6 +16,7 @@ use kernel_core::threads::clone;
 use super::Args;
 use crate::process::current::Current;
 use crate::process::ending::{Ending, Stop};
+use crate::process::thread::Thread;
 
 impl Current<'_> {
     pub(super) fn arch_prctl(&mut self, args: Args) -> Result<u64, Stop> {
@@ -62,6 +63,13 @@ impl Current<'_> {
         let tells_child = request.sets_child_tid().then_some(child_tid);
         for address in tells_parent.iter().chain(&tells_child) {
             self.make_writable(UserSlice::new(*address, word)?)?;
+        }
+        if !self
+            .services
+            .exchange()
+            .has_room(size_of::<Thread>() as u64)
+        {
+            return Err(Errno::EAGAIN.into());
         }
         let mut thread = self.thread.split();
         thread.context.rax = 0;

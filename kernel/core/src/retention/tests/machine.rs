@@ -268,6 +268,7 @@ pub fn serve(
                 memory.install(sim, &fetch, file.read(&fetch))?;
             }
         }
+        Outcome::Full => unreachable!("reading ahead leaves room for a fetch that is waited for"),
         Outcome::InFlight(first) => {
             let index = under_way.iter().position(|fetch| fetch.page == first);
             let fetch = under_way.remove(index.expect("what is under way was asked for"));
