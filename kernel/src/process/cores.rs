@@ -42,6 +42,8 @@ impl Cores {
     /// A core goes to sleep, or is awake again.
     pub(super) fn set_asleep(&mut self, core: Core, is_asleep: bool) {
         self.asleep = with(self.asleep, core, is_asleep);
+        // A core that sleeps is woken by kicks alone.
+        self.shared = self.shared.without(CoreSet::only(core));
     }
 
     /// Whether the timer of a core ends turns, as it should from now on; what it did before.
@@ -64,6 +66,11 @@ impl Cores {
         let blind = wanted.without(self.shared);
         self.shared = self.shared.or(wanted.without(self.asleep));
         called.or(blind).without(CoreSet::only(this))
+    }
+
+    /// Whether a core sleeps for want of a thread.
+    pub(super) fn is_asleep(&self, core: Core) -> bool {
+        self.asleep.contains(core)
     }
 
     /// Whose floating-point registers a core has.

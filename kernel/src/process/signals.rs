@@ -238,6 +238,25 @@ impl Process {
         Ok(())
     }
 
+    /// Has a thread look for the signals that wait for the process: one that would have taken them
+    /// has ended or blocks them now.
+    pub(super) fn offer_signals(&mut self) {
+        if self.signals.waiting() == 0 {
+            return;
+        }
+        let looks = |(tid, slot): (Tid, &Option<Box<Thread>>)| {
+            let thread = slot.as_deref()?;
+            self.signals.is_due(&thread.signals).then_some(tid)
+        };
+        let found = self.threads.iter().find_map(looks);
+        match found {
+            Some(tid) => {
+                self.threads.wake(tid);
+            }
+            None => self.cores.call(self.threads.running()),
+        }
+    }
+
     /// Sends another thread a signal; `None`: there is no such thread.
     pub(super) fn send_signal_to(
         &mut self,

@@ -104,7 +104,8 @@ fn release(core: Core, mut shared: Held<'_, '_>) {
     let process = &mut *shared.process;
     // The boot core keeps the deadlines.
     let is_late = !process.clock.armed || process.next_due() < process.clock.due;
-    let is_deaf = !process.clock.listening && process.threads.wait_for_news();
+    let is_awake = !process.cores.is_asleep(Core::BOOT);
+    let is_deaf = is_awake && !process.clock.listening && process.threads.wait_for_news();
     if core != Core::BOOT && (is_late || is_deaf) {
         process.cores.call(CoreSet::only(Core::BOOT));
     }
@@ -139,6 +140,10 @@ fn sleep<'l, 'a>(core: Core, lock: &'l Lock<'a>, mut shared: Held<'l, 'a>) -> He
         shared = lock.lock();
         shared.process.cores.set_asleep(core, false);
         shared.services.end_sleep();
+    } else {
+        // Others have the lock in between, however much the network brings.
+        release(core, shared);
+        shared = lock.lock();
     }
     let Shared { process, services } = &mut *shared;
     process.clock.armed = false;
@@ -153,11 +158,19 @@ fn run_thread<'l, 'a>(
     mut shared: Held<'l, 'a>,
     mut thread: Box<Thread>,
 ) -> Held<'l, 'a> {
-    let mut flow = match thread.again.take() {
-        None => Flow::Run,
-        Some(again) => shared.current(core, &mut thread).resume(again),
-    };
+    // Signals may have come for it since it ran last.
+    let again = thread.again.take().unwrap_or(Again::Deliver);
+    let mut flow = shared.current(core, &mut thread).resume(again);
     while flow == Flow::Run && shared.process.ending.is_none() {
+        shared.listen_to_network(core);
+        // What that has brought may end the program, or be a signal.
+        if shared.process.ending.is_some() {
+            break;
+        }
+        if shared.process.signals.is_due(&thread.signals) {
+            flow = shared.current(core, &mut thread).resume(Again::Deliver);
+            continue;
+        }
         shared.before_ring_3(core);
         release(core, shared);
         let trap = run_in_ring_3(&mut thread);
@@ -187,13 +200,20 @@ fn run_in_ring_3(thread: &mut Thread) -> Trap {
 }
 
 impl Shared<'_> {
-    /// Sets the timer, and on the boot core the card, for the time that a thread is in ring 3.
+    /// On the boot core: has the card interrupt a thread in ring 3, or not, as [`Process::attend`]
+    /// says.
+    fn listen_to_network(&mut self, core: Core) {
+        if core == Core::BOOT {
+            self.process.attend(self.services);
+        }
+    }
+
+    /// Sets the timer for the time that a thread is in ring 3.
     fn before_ring_3(&mut self, core: Core) {
         let process = &mut *self.process;
         let is_shared = process.threads.runnable(core) > 1;
         let was_shared = process.cores.set_shared(core, is_shared);
         if core == Core::BOOT {
-            process.attend(self.services);
             if !process.clock.armed || is_shared || was_shared {
                 process.arm(self.services, is_shared);
             }
@@ -236,7 +256,9 @@ impl Process {
         if flow == Flow::Gone {
             self.cores.set_registers_of(core, None);
             self.posted.forget(tid);
+            self.futexes.cancel(tid);
             self.threads.remove(tid);
+            self.offer_signals();
             return;
         }
         thread.save_state();
@@ -452,6 +474,7 @@ impl Current<'_> {
             monitor::profile::sample(self.thread.context.rip, || self.process.text_range());
         }
         self.poll();
+        self.thread.yields |= self.process.threads.runnable(self.core) > 1;
         Ok(())
     }
 }

@@ -310,7 +310,10 @@ fn the_queue_of_calls_is_bounded_and_takes_the_exit() {
 /// The signals among what a node was told.
 fn signals(pair: &mut Pair) -> Vec<u8> {
     let signal = |event| match event {
-        node::Event::Signal { job, signal } if job == JobId(1) => signal,
+        node::Event::Signal {
+            job: JobId(1),
+            signal,
+        } => signal,
         event => panic!("{event:?}"),
     };
     pair.take_node_events().into_iter().map(signal).collect()

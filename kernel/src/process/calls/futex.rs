@@ -83,6 +83,10 @@ impl Current<'_> {
 
     /// When a wait is over.
     fn futex_deadline(&mut self, address: u64, timeout: Timeout) -> Result<Instant, Stop> {
+        // Once it waits nothing of the call is read again.
+        if let Some(until) = self.thread.progress().until {
+            return Ok(until);
+        }
         let span = self.read_span(address)?;
         let at = match timeout {
             Timeout::Span => deadline_in(Some(span)),

@@ -63,7 +63,9 @@ impl Current<'_> {
         if let Err(Stop::Wait(_)) = result {
             return result.map(|_| ());
         }
-        self.thread.progress = None;
+        if self.thread.progress.take().is_some() {
+            self.thread.signals.stop_awaiting();
+        }
         self.thread.context.rax = match result {
             Ok(value) => value,
             Err(Stop::Errno(errno)) => errno.as_return(),

@@ -64,6 +64,7 @@ impl Current<'_> {
             };
             let signals = &mut self.process.signals;
             signals.set_mask(&mut self.thread.signals, mask);
+            self.process.offer_signals();
         }
         if old != 0 {
             self.write_bytes(old, &before.to_le_bytes())?;

@@ -27,7 +27,7 @@ impl Current<'_> {
         let fd = self.writable(fd)?;
         self.check_earlier(fd)?;
         let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
-        self.write_slice(fd, from)?;
+        self.write_slice(fd, from.after(self.written()))?;
         self.process.push_output(self.services);
         Ok(self.written())
     }
