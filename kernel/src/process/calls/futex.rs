@@ -29,9 +29,9 @@ impl Current<'_> {
     pub(super) fn futex(&mut self, args: Args) -> Result<u64, Stop> {
         let [word, op, value, second_value, second, third_value] = args;
         let command = Command::parse(op, value, second_value, third_value);
-        let command = command.or_else(|errno| match errno {
-            Errno::ENOSYS => Err(self.unknown(hearth_abi::sysno::FUTEX)),
-            errno => Err(errno.into()),
+        let command = command.map_err(|errno| match errno {
+            Errno::ENOSYS => self.unknown(hearth_abi::sysno::FUTEX),
+            errno => errno.into(),
         })?;
         check_word(word)?;
         match command {

@@ -11,9 +11,9 @@ fn the_exit_status_is_the_highest() {
     let output = lab.run(&["-n", "3"], "rank 0 exit 1\nrank 1 exit 42\n");
     let (code, out, err) = parts(&output);
     assert_eq!((code, &*out), (42, ""));
-    // The fake nodes say of every program that it called clone3.
+    // The fake nodes say of every program that it called fork.
     let id = lab.last_job()["id"].to_string();
-    let why = "rank 1 on n1 exited with status 42; clone3: threads are not there yet";
+    let why = "rank 1 on n1 exited with status 42; fork: a node runs one process: a program cannot start another";
     assert_eq!(err, format!("hearth: job {id} failed: {why}\n"));
     assert!(lab.has_event("job-ended", why));
     let output = lab.run(&["-n", "1"], "signal 6\n");
@@ -177,7 +177,7 @@ fn the_report_is_a_table_and_json() {
     let flag = format!("--report={}", file.display());
     let (code, out, err) = parts(&lab.run(&["-n", "2", &flag], "out hello\n"));
     assert_eq!((code, &*out), (0, "hello\nhello\n"));
-    assert!(err.contains("RANK") && err.contains("1xclone3"), "{err}");
+    assert!(err.contains("RANK") && err.contains("1xfork"), "{err}");
     assert!(err.contains("interrupts: 4 heartbeat"), "{err}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     for rank in 0..2 {

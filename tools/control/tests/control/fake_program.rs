@@ -163,7 +163,7 @@ impl Run {
         let mut report = ExitReport::new(status);
         report.pages_asked = 3;
         report.interrupts_user.heartbeat = 2;
-        report.unknown_calls = vec![(435, 1)];
+        report.unknown_calls = vec![(57, 1)];
         report.warm = self.warm;
         report.pages_damaged = self.damaged;
         report.faults_zero = 5;

@@ -234,8 +234,8 @@ fn a_retain_message_that_is_lost_is_repeated_and_one_that_finds_nothing_is_said_
     watch.deaf.store(false, Ordering::Relaxed);
     let (code, out, err) = parts(&finish(job));
     assert_eq!((code, out.as_str()), (0, "hello\n"));
-    // The fake nodes say of every program that it called clone3.
-    let refused = "job 2 completed, and was refused: clone3 (threads are not there yet)";
+    // The fake nodes say of every program that it called fork.
+    let refused = "job 2 completed, and was refused: fork (a node runs one process: a program cannot start another)";
     assert_eq!(err, format!("hearth: {refused}\n"));
     assert_eq!(watch.take_told(), ["retain", "launch warm"], "each once");
     // What the node lets go of without a word, control does not know.
