@@ -257,8 +257,6 @@ pub mod futex {
     pub const WAIT_BITSET: u64 = 9;
     /// Wake with a mask.
     pub const WAKE_BITSET: u64 = 10;
-    /// Bits of the command itself, without the private and clock flags.
-    pub const COMMAND: u64 = 0x7f;
     /// The word is used by this process only.
     pub const PRIVATE: u64 = 0x80;
     /// An absolute time is one of real time.

@@ -9,10 +9,11 @@
 //! | `ffff_e000_0000_0000` | device registers | read, write, not cached |
 //! | `ffff_ffff_8000_0000` | kernel image | by segment, never both written and executed |
 //!
-//! Two stacks have no hole under them. `TRAP_STACK` (`arch::user`) takes the few words that the CPU
-//! and the entry code store at a trap from ring 3 before they are moved to the program's context,
-//! 64 bytes of its 256, and no function ever runs on it. `EARLY_STACK` (`arch::gdt`) serves faults
-//! before [`STACKS`] is mapped, when there is nothing but a report to write.
+//! Two kinds of stacks have no hole under them. `TRAP_STACKS` (`arch::user`), one a core, take the
+//! few words that the CPU and the entry code store at a trap from ring 3 before they are moved to
+//! the program's context, 64 bytes of 256, and no function ever runs on them. `EARLY_STACK`
+//! (`arch::gdt`) serves faults before [`STACKS`] is mapped, when there is nothing but a report to
+//! write.
 //!
 //! Invariant: each area lies in a root entry of its own, so that all programs' tables share it.
 
