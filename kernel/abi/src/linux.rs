@@ -387,6 +387,23 @@ impl Signal {
         }
     }
 
+    /// Whether a program that it ends leaves a core file where that was asked for (signal(7)).
+    pub const fn leaves_core(self) -> bool {
+        matches!(
+            self,
+            Self::Quit
+                | Self::Ill
+                | Self::Trap
+                | Self::Abrt
+                | Self::Bus
+                | Self::Fpe
+                | Self::Segv
+                | Self::Xcpu
+                | Self::Xfsz
+                | Self::Sys
+        )
+    }
+
     /// Signal with a number, when it is one that a program can be ended with here.
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {

@@ -191,6 +191,15 @@ impl Cause {
         }
     }
 
+    /// Whether the program is to leave a core file where that was asked for: it is its own fault.
+    pub const fn leaves_core(self) -> bool {
+        match self {
+            Self::Cancelled(_) | Self::TimeLimit | Self::PageUnavailable => false,
+            // One without a name has no core by default.
+            other => other.signal().leaves_core(),
+        }
+    }
+
     /// Whether a system call that was given the address answers EFAULT.
     pub const fn is_bad_address(self) -> bool {
         let nothing_there = matches!(self.signal(), Signal::Segv) && self.has_address();

@@ -17,6 +17,7 @@
 //! | [`futex`] | who waits at which word, what the futex call asks, robust mutexes | `kernel::process` |
 //! | [`procfs`] | what files of `/proc` and `/sys` say | `kernel::process` |
 //! | [`crash`] | the report about a program that was ended | `kernel::process` |
+//! | [`core_dump`] | what a core file holds, and in which order | `kernel::process` |
 //! | [`nic`] | rings of network cards, Intel's one-gigabit family, which card is used | `kernel::{drivers, net}` |
 //! | [`screen`] | text on a framebuffer | `kernel::console`, panic |
 //! | [`random`] | random numbers from what is fed to a keyed generator | `kernel::arch` |
@@ -38,6 +39,7 @@ pub mod addr;
 pub mod apic;
 pub mod clock;
 pub mod cmdline;
+pub mod core_dump;
 pub mod crash;
 pub mod fault;
 pub mod files;

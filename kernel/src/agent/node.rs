@@ -85,6 +85,8 @@ pub struct Node {
     overlay: Overlay,
     /// The card's transmit ring had no room for what casts or the exchange have to send.
     ring_full: bool,
+    /// The network was looked at since the program asked last.
+    polled: bool,
     /// A datagram of the exchange goes before those of casts; every second turn.
     exchange_leads: bool,
     /// The program that runs, as far as others may read its pages.
@@ -129,6 +131,7 @@ impl Node {
             exchange: Exchange::new(TABLE_WITHIN),
             overlay: Overlay::default(),
             ring_full: false,
+            polled: false,
             exchange_leads: false,
             running: None,
             looked: Moment::now(),

@@ -22,7 +22,7 @@ use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
 
 use crate::monitor::collector::{AUXILIARY, Sources};
-use crate::{mm, net};
+use crate::{arch, mm, net};
 
 /// Free heap for each communication process that the node offers to host.
 const HEAP_FOR_CP: u64 = 1024 * 1024;
@@ -284,8 +284,7 @@ fn room_for_cps() -> u8 {
     (mm::heap_room_bytes() / 2 / HEAP_FOR_CP).min(MAX_CPS.into()) as u8
 }
 
-/// What the node says of itself when it joins: one core, since all are one job's, its free
-/// memory, no load. Its card does not say how fast its link is: 0. Control judges by the
+/// What the node says of itself when it joins: its cores, its free memory, no load. Its card does not say how fast its link is: 0. Control judges by the
 /// heartbeats, which are newer, and by the links' rate of its configuration.
 fn hello() -> Hello {
     let memory = mm::stats().free_bytes as i64;
@@ -295,6 +294,11 @@ fn hello() -> Hello {
         cps: room_for_cps(),
         auxiliary: AUXILIARY,
         job: None,
-        factors: [Fixed::ONE, gigabytes, Fixed::ZERO, Fixed::ZERO],
+        factors: [
+            Fixed::whole(arch::cores::count() as i64),
+            gigabytes,
+            Fixed::ZERO,
+            Fixed::ZERO,
+        ],
     }
 }

@@ -64,6 +64,10 @@ pub trait NodeServices {
     /// interrupt, and before looking at completions without waiting.
     fn poll(&mut self);
 
+    /// Whether anybody has looked at the network since this was asked last: what other threads of
+    /// the program wait for may have come.
+    fn take_polled(&mut self) -> bool;
+
     /// Waits until something happened to the job since the last call (a completion, a cancel) or
     /// until `deadline`; the core is halted meanwhile. It may return early: callers look for what
     /// they need, then wait, in a loop.

@@ -274,6 +274,7 @@ impl FakeControl {
             retention: self.retention,
             start: StartMode::AtOnce,
             cores: 0,
+            core_bytes: 0,
             job: JobId(1),
             rank: Rank(0),
             size: self.size,
@@ -334,6 +335,10 @@ impl NodeServices for FakeControl {
         self.polled = time::now();
         self.deliver_blocks();
         self.deliver_messages();
+    }
+
+    fn take_polled(&mut self) -> bool {
+        true
     }
 
     fn begin_sleep(&mut self, deadline: Instant) -> Option<Instant> {

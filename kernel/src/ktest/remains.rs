@@ -318,6 +318,7 @@ impl Control {
             retention: Retention::NOTHING,
             start: StartMode::AtOnce,
             cores: 0,
+            core_bytes: 0,
         };
         self.launched += 1;
         if let Err(error) = self.endpoint.launch(time::now(), spec) {

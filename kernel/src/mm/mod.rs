@@ -346,6 +346,13 @@ pub fn invalidate_user() {
     physical::flush_user();
 }
 
+/// Forgets all translations, the kernel's too. For a core that was in the kernel with the program's
+/// table loaded while another gave tables away: it may have read a frame that holds something else
+/// by now as a table, and what it made of that may look global.
+pub fn invalidate_all() {
+    physical::flush_all();
+}
+
 /// What maps the kernel page at `address`, if anything; for tests and reports.
 #[cfg(feature = "ktest")]
 pub fn kernel_translate(address: VirtAddr) -> Option<kernel_core::paging::Leaf> {

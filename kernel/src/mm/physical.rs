@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::phys::{PhysMem, check_in_frame};
+use x86_64::registers::control::{Cr4, Cr4Flags};
 
 use super::phys_to_virt;
 
@@ -140,6 +141,20 @@ pub(super) fn flush(page: VirtAddr) {
     // SAFETY: forgetting a translation is always allowed.
     unsafe {
         asm!("invlpg [{}]", in(reg) page.as_u64(), options(nostack, preserves_flags));
+    }
+}
+
+/// Removes everything from the TLB, global pages too.
+pub(super) fn flush_all() {
+    // SAFETY: the bit decides only whether translations outlive a change of table (Intel SDM volume
+    // 3A, 4.10.4.1: changing it drops all); it is put back as it was.
+    unsafe {
+        let before = Cr4::read();
+        if !before.contains(Cr4Flags::PAGE_GLOBAL) {
+            return flush_user();
+        }
+        Cr4::write(before - Cr4Flags::PAGE_GLOBAL);
+        Cr4::write(before);
     }
 }
 

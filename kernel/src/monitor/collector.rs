@@ -84,16 +84,16 @@ impl Sources<'_> {
         let interrupts = arch::interrupts::counts;
         let user = |class: Class| interrupts().user[class as usize];
         let idle = |class: Class| interrupts().idle[class as usize];
-        let micros = |counts| time::of_counts(counts).as_micros();
+        // Times are means of all cores: shares of them are shares of the node.
+        let cores = arch::cores::count() as u64;
+        let user_us = || time::of_counts(program().user_counts / cores).as_micros();
+        let idle_us = || arch::idle::mean().as_micros();
         let control = || self.endpoint.map(Endpoint::counters);
         Some(variants!(index, NodeMetric {
             Uptime => time::now().as_micros(),
-            TimeUser => micros(program().user_counts),
-            TimeKernel => {
-                let elsewhere = micros(program().user_counts) + arch::idle::total().as_micros();
-                time::now().as_micros().saturating_sub(elsewhere)
-            },
-            TimeIdle => arch::idle::total().as_micros(),
+            TimeUser => user_us(),
+            TimeKernel => time::now().as_micros().saturating_sub(user_us() + idle_us()),
+            TimeIdle => idle_us(),
             MemoryUsed => {
                 let memory = mm::stats();
                 memory.total_bytes - memory.free_bytes

@@ -281,6 +281,7 @@ impl Process {
             arch::idle::absorb();
         }
         self.flush_at_end(services);
+        self.dump_core(services, ending);
         let wall = time::now().saturating_since(self.clock.started);
         let text = self.text(ending, services.objects().file_bytes());
         let mut report = self.report(services, status(ending), ended);
@@ -342,7 +343,9 @@ impl Process {
         if matches!(cause, Cause::Cancelled(_)) {
             return None;
         }
-        let registers = self.crashed.unwrap_or_default();
+        let registers = self
+            .crashed
+            .map_or_else(Default::default, |(_, registers)| registers);
         let space = self.memory().space();
         let report = CrashReport {
             cause,

@@ -221,6 +221,7 @@ impl Process {
             futexes: Queues::new(),
             ending: None,
             crashed: None,
+            name: Vec::new(),
             flights: Vec::new(),
             stalled_at: None,
             streams: Streams::new(),
@@ -265,6 +266,10 @@ impl Process {
         }
         let environment = block.envp.iter().copied();
         let settings = Settings::of(environment, self.spec.size).map_err(refusal::bad_variable)?;
+        self.name = block
+            .argv
+            .first()
+            .map_or_else(Vec::new, |name| name.to_vec());
         if block.envp.contains(&QUIET) {
             services.be_quiet();
         }

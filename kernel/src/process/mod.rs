@@ -13,6 +13,7 @@
 //! | [`calls`] | the system calls |
 //! | [`hardware`] | the real machine under `kernel_core::program` |
 //! | [`ending`] | how a program ended, its report, what stays of its memory |
+//! | [`dump`] | the core file of a program that crashed |
 //! | [`verify`] | held pages against the program's page hashes |
 //! | [`refusal`] | why a program is not launched |
 //!
@@ -26,6 +27,7 @@
 mod calls;
 mod cores;
 mod current;
+mod dump;
 mod ending;
 mod files;
 mod hardware;
@@ -144,9 +146,11 @@ struct Process {
     /// Signals for threads that run.
     posted: Posted,
     futexes: Queues,
-    /// Why it ends, once it does, and the registers of the thread that ended it.
+    /// Why it ends, once it does, and the thread that ended it with its registers.
     ending: Option<Ending>,
-    crashed: Option<Registers>,
+    crashed: Option<(Tid, Registers)>,
+    /// What it is called: its first argument.
+    name: Vec<u8>,
     /// Fetches of pages of the program that are on their way.
     flights: Vec<Flight>,
     /// What the progress of broadcasts was when a wait for a block was in vain.

@@ -52,6 +52,7 @@ impl Process {
     /// Takes in what has come for the process, keeps its deadlines, and has every thread look again
     /// that waits for anything of it. To be called after each look at the network.
     pub(super) fn settle(&mut self, services: &mut dyn NodeServices) {
+        services.take_polled();
         self.ring();
         self.take_signals(services);
         self.streams.collect(services);

@@ -270,6 +270,18 @@ impl Process {
             None => self.posted.put(tid, signal, info),
         };
         if sent.is_ok() {
+            // Whatever it waits for: a page or another rank may never come.
+            let waits = self
+                .threads
+                .get_mut(tid)
+                .and_then(|thread| thread.as_deref());
+            let takes = |thread: &Thread| {
+                let is_due = self.signals.is_due(&thread.signals);
+                is_due && self.signals.would_take(&thread.signals, signal)
+            };
+            if waits.is_some_and(takes) && self.signals.ends_by(signal) {
+                self.end(Ending::killed(Cause::Raised(signal as u8)));
+            }
             self.threads.wake(tid);
             self.cores.call(CoreSet::only(core));
         }

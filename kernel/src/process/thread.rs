@@ -103,6 +103,11 @@ impl Thread {
         thread
     }
 
+    /// The floating-point registers as they were kept last.
+    pub(super) const fn state(&self) -> &FpuState {
+        &self.state
+    }
+
     /// Keeps the floating-point registers: another thread may use the processor's.
     pub(super) fn save_state(&mut self) {
         fpu::save(&mut self.state);

@@ -162,6 +162,11 @@ fn run_thread<'l, 'a>(
     let again = thread.again.take().unwrap_or(Again::Deliver);
     let mut flow = shared.current(core, &mut thread).resume(again);
     while flow == Flow::Run && shared.process.ending.is_none() {
+        // A call that has looked at the network did so for its own sake alone.
+        if shared.process.threads.len() > 1 && shared.services.take_polled() {
+            let Shared { process, services } = &mut *shared;
+            process.settle(*services);
+        }
         shared.listen_to_network(core);
         // What that has brought may end the program, or be a signal.
         if shared.process.ending.is_some() {
@@ -420,7 +425,8 @@ impl Current<'_> {
             Stop::Gone => return Flow::Gone,
             Stop::Ending(ending) => {
                 if self.process.ending.is_none() {
-                    self.process.crashed = Some(self.thread.context.registers());
+                    let registers = self.thread.context.registers();
+                    self.process.crashed = Some((self.thread.tid, registers));
                 }
                 self.process.end(ending);
             }

@@ -8,6 +8,10 @@
  * whose node dies makes operations that need it fail with HEARTH_ELOST in all other ranks, within
  * seconds; hearth_named_rank says which it was.
  *
+ * All threads of a program may call these functions, at the same time too. Two receives that match
+ * one message are in the order in which they were posted, so give threads tags of their own.
+ * Collective functions are of the program: one thread at a time calls them.
+ *
  * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with
  * matching lengths. Lengths are in bytes where the pointer is to void, but for the reductions,
  * which count values. Where lengths differ the ranks fail with HEARTH_EPROTO, where one cannot go
@@ -38,7 +42,7 @@ extern "C" {
 
 /* In words; never null, not to be freed. */
 const char *hearth_strerror(int error);
-/* The rank that the last error of a function named, -1 for none. */
+/* The rank that the last error of a function named that this thread called, -1 for none. */
 int hearth_named_rank(void);
 
 /* Who we are. Negative: an error. */

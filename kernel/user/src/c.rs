@@ -60,8 +60,33 @@ fn panicked(_: &PanicInfo<'_>) -> ! {
 
 /// Waiting does not halt the processor.
 static SPIN: AtomicI32 = AtomicI32::new(0);
-/// The rank that the last error named, -1 for none.
-static NAMED: AtomicI32 = AtomicI32::new(-1);
+
+// The rank that the last error of a thread named, -1 for none. Each thread has its own, as it has
+// its errno; a variable of threads needs Rust's standard library, or these lines.
+core::arch::global_asm!(
+    ".section .tdata.hearth_named, \"awT\", @progbits",
+    ".p2align 2",
+    ".type hearth_named_of_thread, @tls_object",
+    ".size hearth_named_of_thread, 4",
+    "hearth_named_of_thread: .long -1",
+    ".text",
+);
+
+/// Where this thread's is.
+fn named() -> *mut i32 {
+    let at: *mut i32;
+    // SAFETY: the word at FS:0 is the thread's own address (System V ABI for x86-64, 3.4.6); the
+    // program is static, so that the variable lies at a fixed distance from it.
+    unsafe {
+        core::arch::asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "lea {at}, [{at} + hearth_named_of_thread@tpoff]",
+            at = out(reg) at,
+            options(nostack, pure, readonly, preserves_flags),
+        );
+    }
+    at
+}
 
 /// `struct hearth_status`.
 #[repr(C)]
@@ -103,7 +128,8 @@ fn code(error: Error) -> c_int {
         | Error::TooLong { rank, .. } => i32::try_from(rank).unwrap_or(-1),
         _ => -1,
     };
-    NAMED.store(named, Ordering::Relaxed);
+    // SAFETY: nobody but this thread uses it.
+    unsafe { self::named().write(named) };
     -error.number()
 }
 
@@ -147,7 +173,8 @@ extern "C" fn hearth_count(counter: c_int, value: i64) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn hearth_named_rank() -> c_int {
-    NAMED.load(Ordering::Relaxed)
+    // SAFETY: nobody but this thread uses it.
+    unsafe { named().read() }
 }
 
 #[unsafe(no_mangle)]

@@ -123,6 +123,7 @@ impl Pair {
             retention: Retention::default(),
             start: StartMode::OnCommand,
             cores: 0,
+            core_bytes: 0,
         };
         pair.control.launch(pair.now, spec).expect("the node is up");
         pair.settle();

@@ -596,5 +596,6 @@ fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
             false => StartMode::OnCommand,
         },
         cores: 0,
+        core_bytes: 0,
     }
 }

@@ -29,6 +29,8 @@ pub const MAX_QUEUED_CALLS: usize = 256;
 pub const MAX_CALL_DATA: usize = MAX_DATA;
 /// The errno of an answer that cannot be right (Linux's EIO).
 pub(crate) const EIO: i64 = 5;
+/// The descriptor that a core file is written to: no program has it, the node itself writes.
+pub const CORE_FILE: u32 = 3;
 /// As an `offset`: the stream's own position.
 pub const OFFSET_CURRENT: u64 = u64::MAX;
 

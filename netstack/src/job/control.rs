@@ -429,6 +429,7 @@ impl Job {
             retention: self.spec.retention,
             start: self.spec.start,
             cores: self.spec.cores,
+            core_bytes: self.spec.core_bytes,
         };
         let block = (block.len() <= INLINE_BLOCK_MAX).then_some(&block[..]);
         Command::Launch { spec, block }

@@ -62,6 +62,8 @@ pub struct LaunchSpec {
     pub start: StartMode,
     /// Most cores of a node that the job may use, 0 for all.
     pub cores: u16,
+    /// Most bytes of a core file of each rank that crashes, 0 for none.
+    pub core_bytes: u64,
 }
 
 /// What a program that is loaded waits for.
@@ -97,6 +99,8 @@ pub struct JobSpec {
     pub start: StartMode,
     /// Most cores of a node that the job may use, 0 for all.
     pub cores: u16,
+    /// Most bytes of a core file of each rank that crashes, 0 for none.
+    pub core_bytes: u64,
 }
 
 /// One rank of a job.

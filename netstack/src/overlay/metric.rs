@@ -249,9 +249,9 @@ counters! {
     /// What every node counts about itself.
     pub enum NodeMetric from 1 {
         Uptime: "hearth_node_uptime", Gauge, Seconds, "Time since the node's kernel began";
-        TimeUser: "hearth_node_user", Counter, Seconds, "Time the CPU ran programs";
-        TimeKernel: "hearth_node_kernel", Counter, Seconds, "Time the CPU ran the kernel";
-        TimeIdle: "hearth_node_idle", Counter, Seconds, "Time the CPU was idle";
+        TimeUser: "hearth_node_user", Counter, Seconds, "Time the cores ran programs, mean of all";
+        TimeKernel: "hearth_node_kernel", Counter, Seconds, "Time the cores ran the kernel, mean of all";
+        TimeIdle: "hearth_node_idle", Counter, Seconds, "Time the cores were idle, mean of all";
         MemoryUsed: "hearth_node_memory_used", Gauge, Bytes, "Memory in use";
         MemoryFree: "hearth_node_memory_free", Gauge, Bytes, "Memory that is free";
         Job: "hearth_node_job", Gauge, Count, "Number of the node's job, 0 for none";

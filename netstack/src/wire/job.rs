@@ -236,6 +236,7 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
     let flags = flags.iter().filter(|(set, _)| *set);
     writer.u8(flags.fold(0, |all, (_, flag)| all | flag));
     writer.u32(retention.limit_pages).u16(spec.cores);
+    writer.u64(spec.core_bytes);
     if let Some(block) = block {
         assert!(
             block.len() == spec.launch_block_bytes as usize && block.len() <= INLINE_BLOCK_MAX,
@@ -262,6 +263,7 @@ fn parse_launch<'a>(
         retention: Retention::NOTHING,
         start: StartMode::OnCommand,
         cores: 0,
+        core_bytes: 0,
     };
     let reuse = Reuse::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
     let keep = Keep::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
@@ -278,6 +280,7 @@ fn parse_launch<'a>(
         limit_pages: reader.u32()?,
     };
     spec.cores = reader.u16()?;
+    spec.core_bytes = reader.u64()?;
     if is_set(AT_ONCE) {
         spec.start = StartMode::AtOnce;
     }

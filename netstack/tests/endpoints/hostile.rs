@@ -84,6 +84,7 @@ fn assert_works(pair: &mut Pair) {
         retention: Retention::default(),
         start: StartMode::OnCommand,
         cores: 0,
+        core_bytes: 0,
     };
     pair.control
         .launch(pair.now, spec)
@@ -275,6 +276,7 @@ fn launch_of_nothing() -> LaunchSpec {
         retention: Retention::default(),
         start: StartMode::OnCommand,
         cores: 0,
+        core_bytes: 0,
     }
 }
 

@@ -27,6 +27,7 @@ pub fn job_spec(job: u64) -> JobSpec {
         retention: Retention::default(),
         start: StartMode::OnCommand,
         cores: 0,
+        core_bytes: 0,
     }
 }
 
@@ -372,12 +373,15 @@ fn a_cancel_brings_its_grace_and_the_job_its_cores() {
     let mut pair = Pair::joined();
     let spec = JobSpec {
         cores: 3,
+        core_bytes: 1 << 20,
         ..job_spec(1)
     };
     pair.control.launch(pair.now, spec).expect("it is up");
     pair.settle();
     let events = pair.take_node_events();
-    assert!(matches!(events[..], [node::Event::Launch { spec, .. }] if spec.cores == 3));
+    assert!(
+        matches!(events[..], [node::Event::Launch { spec, .. }] if spec.cores == 3 && spec.core_bytes == 1 << 20)
+    );
     let mut pair = running();
     let grace = Micros::from_secs(7);
     pair.control.cancel(pair.now, JobId(1), 15, grace);

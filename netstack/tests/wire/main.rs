@@ -171,14 +171,14 @@ prop_compose! {
     fn launch()(
         job in job(), size in 1..=u32::MAX, rank: u32, program: [u8; 32], n: [u64; 4],
         launch_block_bytes in 0..=launch_block::MAX as u32, retention in retention(), at_once: bool,
-        cores: u16,
+        cores: u16, core_bytes: u64,
     ) -> LaunchSpec {
         let [program_bytes, time_limit_us, monitor_period_us, memory_limit] = n;
         let start = if at_once { StartMode::AtOnce } else { StartMode::OnCommand };
         LaunchSpec {
             job, rank: Rank(rank % size), size, program: ProgramId(program), program_bytes,
             launch_block_bytes, time_limit_us, monitor_period_us, memory_limit, retention, start,
-            cores,
+            cores, core_bytes,
         }
     }
 }
@@ -545,6 +545,7 @@ fn small_launch(launch_block_bytes: u32) -> LaunchSpec {
         retention: Retention::default(),
         start: StartMode::OnCommand,
         cores: 0,
+        core_bytes: 0,
     }
 }
 

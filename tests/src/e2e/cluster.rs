@@ -54,7 +54,7 @@ impl Boot {
             Self::Direct16 => "16 nodes of 32 MiB, direct boot, tree 4x4",
             Self::Unscrubbed => "1 node with scrubbing switched off, direct boot",
             Self::Published => "2 nodes that keep one program warm, direct boot",
-            Self::Traced => "1 node with a log of its exceptions, direct boot",
+            Self::Traced => "1 node of 4 cores with a log of its exceptions, direct boot",
             Self::Limited => "4 nodes behind links of 20 Mbit/s, direct boot",
             Self::Overlay => "16 nodes of 32 MiB, monitoring tree of fan-out 4, direct boot",
             Self::Cards => "4 nodes with cards e1000, e1000e and virtio, BIOS network boot",
@@ -70,7 +70,7 @@ impl Boot {
             ],
             Self::Unscrubbed => &["--nodes", "1", "--direct", "--append", "hearth.scrub=off"],
             Self::Published => &["--nodes", "2", "--direct"],
-            Self::Traced => &["--nodes", "1", "--direct", "--trace", "int"],
+            Self::Traced => &["--nodes", "1", "--direct", "--cpus", "4", "--trace", "int"],
             Self::Limited => &[
                 "--nodes", "4", "--direct", "--memory", "96M", "--rate", "20mbit",
             ],

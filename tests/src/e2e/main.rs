@@ -3,7 +3,7 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under
-//! a time limit, [`programs`], [`streams`], [`failures`], [`nodes`], [`warm`], [`witnesses`],
+//! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`nodes`], [`warm`], [`witnesses`],
 //! [`casts`], [`cast_failures`], [`ranks`], [`jobs`], [`overlay`], [`page`], [`cards`] hold the
 //! scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the
 //! network has sent.
@@ -16,6 +16,7 @@ mod cast_failures;
 mod casts;
 mod cluster;
 mod command;
+mod cores;
 mod failures;
 mod forge;
 mod jobs;
@@ -50,6 +51,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(programs::SCENARIOS.iter());
     all.extend(streams::SCENARIOS.iter());
     all.extend(failures::SCENARIOS.iter());
+    all.extend(cores::SCENARIOS.iter());
     all.extend(nodes::SCENARIOS.iter());
     all.extend(warm::SCENARIOS.iter());
     all.extend(witnesses::SCENARIOS.iter());

@@ -60,6 +60,15 @@ pub const SCENARIOS: &[Scenario] = &[
         run: spinning,
     },
     Scenario {
+        name: "ranks-of-threads",
+        boot: Boot::Network,
+        run: |cluster| {
+            let said = good(cluster, "ranks-threads", 4, &[])?;
+            ensure!(said == "ranks-threads: ok\n", "it says {said:?}");
+            Ok(())
+        },
+    },
+    Scenario {
         name: "ranks-that-end",
         boot: Boot::Network,
         run: ended,

@@ -10,15 +10,25 @@ use crate::Scenario;
 use crate::cluster::{Boot, Cluster};
 use crate::launched::Launched;
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "faults-and-bytes-by-others",
-    boot: Boot::Traced,
-    run: others,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "faults-and-bytes-by-others",
+        boot: Boot::Traced,
+        run: others,
+    },
+    Scenario {
+        name: "cores-compute-undisturbed",
+        boot: Boot::Traced,
+        run: undisturbed,
+    },
+];
 
 /// What a job without a program on the wire may move: launch, acknowledgements, a line of output,
 /// the exit report, reports of what is held, and heartbeats; in both directions, with all headers.
 const JOB_BYTES_MOST: u64 = 6_000;
+
+/// Cores of the node.
+const TRACED_CORES: usize = 4;
 
 /// Page faults of ring 3 by what was touched, as QEMU's processor took them.
 #[derive(Debug, Default)]
@@ -184,5 +194,97 @@ fn others(cluster: &Cluster) -> Result<()> {
             warm.bytes
         );
     }
+    Ok(())
+}
+
+/// An interrupt or exception as QEMU's log has it.
+struct Entry {
+    /// The task register's base: each core has one of its own.
+    core: u64,
+    vector: u64,
+    /// The address of a page fault.
+    address: u64,
+}
+
+/// All entries into the kernel by interrupt or exception, in the order of the log: a line with
+/// ` v=VECTOR ` and `CR2=`, then the registers, among them ` TR =SELECTOR BASE LIMIT FLAGS`.
+fn entries(log: &str) -> Vec<Entry> {
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mut entries: Vec<Entry> = Vec::new();
+    for line in log.lines() {
+        let word = |name: &str| {
+            line.split_whitespace()
+                .find_map(|word| word.strip_prefix(name))
+        };
+        if let Some(vector) = word("v=").and_then(hex) {
+            entries.push(Entry {
+                core: 0,
+                vector,
+                address: word("CR2=").and_then(hex).unwrap_or(0),
+            });
+        } else if let Some(task) = line.trim_start().strip_prefix("TR =")
+            && let Some(entry) = entries.last_mut()
+        {
+            entry.core = task.split_whitespace().nth(1).and_then(hex).unwrap_or(0);
+        }
+    }
+    entries
+}
+
+/// What came to a core between its first touches of two pages: vectors, and addresses of page
+/// faults; nothing when it never touched them in that order.
+fn between(entries: &[Entry], first: u64, last: u64) -> Option<Vec<(u64, u64)>> {
+    const PAGE_FAULT: u64 = 14;
+    let touches =
+        |at: u64| move |entry: &Entry| entry.vector == PAGE_FAULT && entry.address & !0xfff == at;
+    let begin = entries.iter().position(touches(first))?;
+    let core = entries[begin].core;
+    let own: Vec<&Entry> = entries[begin + 1..]
+        .iter()
+        .filter(|entry| entry.core == core)
+        .collect();
+    let end = own.iter().position(|entry| touches(last)(entry))?;
+    let came = own[..end].iter();
+    Some(came.map(|entry| (entry.vector, entry.address)).collect())
+}
+
+/// Nothing at all interrupts a program on the cores that have no part in the node's own work; on
+/// the boot core it is the heartbeat.
+fn undisturbed(cluster: &Cluster) -> Result<()> {
+    let log = trace(cluster)?;
+    let start = fs::metadata(&log)?.len() as usize;
+    let done = cluster
+        .hearth(&["run", "-n", "1", &cluster.program("noise"), "--", "400"])?
+        .expect_code(0)?;
+    let log = fs::read(&log)?;
+    let entries = entries(&String::from_utf8_lossy(&log[start..]));
+    let mut cores = 0;
+    for line in done.out().lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "core", core, first, last, _] = words[..] else {
+            anyhow::bail!("the program printed {line:?}");
+        };
+        let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
+        let vectors = between(&entries, address(first)?, address(last)?)
+            .with_context(|| format!("core {core} is not in QEMU's log"))?;
+        crate::figure(
+            "noise",
+            &format!("entries_core_{core}"),
+            vectors.len() as f64,
+            "interrupts",
+        );
+        ensure!(
+            core == "0" || vectors.is_empty(),
+            "core {core} was interrupted while it computed: vectors {vectors:x?}"
+        );
+        // About one a second, for some seconds.
+        ensure!(
+            core != "0" || vectors.len() < 60,
+            "the boot core was interrupted {} times: vectors {vectors:x?}",
+            vectors.len()
+        );
+        cores += 1;
+    }
+    ensure!(cores == TRACED_CORES, "the program ran on {cores} cores");
     Ok(())
 }

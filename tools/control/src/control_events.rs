@@ -99,6 +99,7 @@ impl EndpointFabric<'_> {
             },
             start: plan.start,
             cores: launch.cores,
+            core_bytes: launch.core_bytes,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Files that a job's standard output and standard error go to: `-o FILE`, `-e FILE`, with Slurm's
-//! `%j` and its like in their names.
+//! `%j` and its like in their names; and the core files of its ranks.
 //!
 //! Key types: [`Pattern`] (a name), [`Wanted`] (what was asked for), [`Streams`] (what is written
 //! to). Neighbours: `cli::screen` writes the files of `hearth run`, `jobs::kept::files` those of
@@ -17,6 +17,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use netstack::io::CORE_FILE;
 use nix::fcntl::OFlag;
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
@@ -193,12 +194,15 @@ pub struct Wanted {
     pub output: Option<Pattern>,
     /// For standard error.
     pub error: Option<Pattern>,
+    /// For the core file of each rank that crashes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<Pattern>,
 }
 
 impl Wanted {
     /// Whether there is none.
     pub fn is_nothing(&self) -> bool {
-        self.output.is_none() && self.error.is_none()
+        self.output.is_none() && self.error.is_none() && self.core.is_none()
     }
 
     /// What can be known before the job has a number: that the folders are there and take files.
@@ -209,6 +213,7 @@ impl Wanted {
         let options = [
             ("-o (--output)", &self.output),
             ("-e (--error)", &self.error),
+            ("-D (--chdir)", &self.core),
         ];
         for (option, pattern) in options {
             let Some(pattern) = pattern else { continue };
@@ -251,6 +256,7 @@ impl Wanted {
         Ok(Streams {
             shares: error.is_none(),
             per_rank: [first, second],
+            cores: self.core.as_ref().map(|core| PerRank::new(core, names)),
             printer: Printer::new(or(first_file, out), or(second_file, err), label, ranks),
         })
     }
@@ -395,15 +401,24 @@ pub struct Streams {
     /// Standard error goes where standard output goes.
     shares: bool,
     per_rank: [Option<PerRank>; 2],
+    cores: Option<PerRank>,
     printer: Printer<Box<dyn Write + Send>, Box<dyn Write + Send>>,
 }
 
 impl Streams {
-    /// Takes bytes that `rank` wrote to `fd` (2: standard error, else standard output).
+    /// Takes bytes that `rank` wrote to `fd` (2: standard error, [`CORE_FILE`]: its core file, else
+    /// standard output).
     ///
     /// # Errors
     /// A stream cannot be written.
     pub fn output(&mut self, rank: u32, fd: u32, data: &[u8]) -> io::Result<()> {
+        if fd == CORE_FILE {
+            return match &mut self.cores {
+                Some(files) => files.write(rank, data),
+                // Who only reads the output wants no core file.
+                None => Ok(()),
+            };
+        }
         match self.per_rank_of(fd) {
             Some(files) => files.write(rank, data),
             None => self.printer.output(rank, fd, data),
@@ -419,6 +434,15 @@ impl Streams {
             Some(files) => files.write(rank, lines.as_bytes()),
             None => self.printer.say(lines),
         }
+    }
+
+    /// The core files that were written, by rank.
+    pub fn core_files(&self) -> impl Iterator<Item = (u32, PathBuf)> + '_ {
+        let all = self.cores.iter().flat_map(|files| {
+            let ranks = files.begun.iter().copied();
+            ranks.map(move |rank| (files, rank))
+        });
+        all.map(|(files, rank)| (rank, files.pattern.path(&files.names, rank)))
     }
 
     /// Writes what is left of unfinished lines.
@@ -493,6 +517,7 @@ mod tests {
         Wanted {
             output: within(output),
             error: within(error),
+            core: None,
         }
     }
 
@@ -518,6 +543,39 @@ mod tests {
             (entry.file_name().into_string().unwrap(), text)
         });
         files.filter(|(_, text)| !text.is_empty()).collect()
+    }
+
+    #[test]
+    fn core_files_are_of_one_rank_each_and_no_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = Some(pattern("core.%n").in_folder(dir.path()).unwrap());
+        let wanted = Wanted {
+            core,
+            ..Wanted::default()
+        };
+        assert!(!wanted.is_nothing());
+        wanted.check().unwrap();
+        let open = |wanted: &Wanted| {
+            let out = Box::new(File::create(dir.path().join("out")).unwrap());
+            let streams = wanted.open(&names(), (true, 3), out, Box::new(io::sink()));
+            streams.unwrap()
+        };
+        let mut streams = open(&wanted);
+        for (rank, fd, data) in [(2, CORE_FILE, "ELF"), (1, 1, "a\n"), (2, CORE_FILE, "rest")] {
+            streams.output(rank, fd, data.as_bytes()).unwrap();
+        }
+        let path = dir.path().join("core.2");
+        let files: Vec<_> = streams.core_files().collect();
+        assert_eq!(files, [(2, path.clone())]);
+        assert_eq!(std::fs::read(&path).unwrap(), b"ELFrest");
+        streams.finish().unwrap();
+        assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"1: a\n");
+        // Who only reads the output has none.
+        let mut streams = open(&Wanted::default());
+        streams.output(2, CORE_FILE, b"ELF").unwrap();
+        streams.finish().unwrap();
+        assert_eq!(streams.core_files().count(), 0);
+        assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"");
     }
 
     fn files(files: &[(&str, &str)]) -> BTreeMap<String, String> {

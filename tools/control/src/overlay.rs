@@ -419,7 +419,9 @@ impl Overlay {
             back.into_iter()
                 .for_each(|node| self.front.welcome_back(now, node));
             if matches!(self.layout.policy, Policy::Comprehensive(_)) {
-                let vitals = endpoint.nodes().map(|status| (status.node, status.vitals));
+                let vitals = endpoint
+                    .nodes()
+                    .map(|status| (status.node, status.cores, status.vitals));
                 self.loads.look(vitals);
             }
         }

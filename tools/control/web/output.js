@@ -91,7 +91,8 @@ export class Output {
   /** Takes a line of the answer; true for the last. */
   frame(frame) {
     const down = this.text.scrollTop + this.text.clientHeight >= this.text.scrollHeight - 4;
-    if (frame.frame === "output") this.wrote(frame.rank, frame.fd, frame.data);
+    // A core file is for a debugger.
+    if (frame.frame === "output" && frame.fd <= STANDARD_ERROR) this.wrote(frame.rank, frame.fd, frame.data);
     if (frame.frame === "notice") this.line(`hearth: ${frame.text}\n`, "told");
     if (frame.frame === "fault") this.line(`hearth: ${frame.text}\n`, "told");
     while (this.text.childNodes.length > LINES_MOST) this.text.firstChild.remove();

@@ -20,6 +20,7 @@
 
 mod access;
 mod adopt;
+mod core_pages;
 mod fetching;
 mod files;
 mod large;

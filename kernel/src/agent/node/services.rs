@@ -38,6 +38,11 @@ impl NodeServices for Node {
         if now >= due {
             self.last_tick = now;
         }
+        self.polled = true;
+    }
+
+    fn take_polled(&mut self) -> bool {
+        core::mem::take(&mut self.polled)
     }
 
     fn begin_sleep(&mut self, deadline: Instant) -> Option<Instant> {

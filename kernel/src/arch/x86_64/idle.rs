@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use kernel_core::interrupts::Class;
 use x86_64::instructions::interrupts;
 
-use super::{timer, tsc};
+use super::{cores, timer, tsc};
 use crate::time::{self, Instant, Micros};
 
 /// Counts of the time-stamp counter spent in HLT.
@@ -47,9 +47,16 @@ pub fn absorb() {
     interrupts::disable();
 }
 
-/// Time spent asleep since start.
+/// Time that this core, the boot core, has spent asleep since start.
 pub fn total() -> Micros {
     time::of_counts(counts())
+}
+
+/// Time that a core has spent asleep since start: the mean of all cores.
+pub fn mean() -> Micros {
+    let others: u64 = cores::all().iter().skip(1).map(cores::slept_counts).sum();
+    let sum = counts() + others;
+    time::of_counts(sum / cores::count() as u64)
 }
 
 /// The same in counts of the time-stamp counter.

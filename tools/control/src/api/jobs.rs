@@ -98,6 +98,7 @@ pub async fn submit(
             reuse: request.reuse,
             large_text: request.large_text,
             verify: request.verify,
+            core_bytes: request.core_bytes.unwrap_or(0),
         },
         load: request.load,
         files,
@@ -149,7 +150,12 @@ fn output_files(local: Option<LocalPeer>, request: &JobRequest) -> Result<Wanted
     let wanted = Wanted {
         output: pattern(&request.output)?,
         error: pattern(&request.error)?,
+        core: pattern(&request.core)?,
     };
+    if let Some(core) = wanted.core.as_ref().filter(|core| !core.is_per_rank()) {
+        let text = format!("{core}: each rank has a core file of its own; write %n for the rank");
+        return Err(Refusal::bad_request(text));
+    }
     if wanted.is_nothing() {
         return Ok(wanted);
     }

@@ -509,6 +509,13 @@ pub struct JobRequest {
     /// The same for standard error.
     #[serde(default)]
     pub error: Option<String>,
+    /// Most bytes of a core file of each rank that crashes, which comes as its output to descriptor
+    /// 3; absent: none.
+    #[serde(default)]
+    pub core_bytes: Option<u64>,
+    /// File that it goes to for a batch job, as for `output`; with `%n`.
+    #[serde(default)]
+    pub core: Option<String>,
     /// The array that a batch job is of: each of its jobs is handed in.
     #[serde(default)]
     pub array: Option<ArrayTask>,

@@ -36,7 +36,7 @@ pub struct ExchangeOptions {
     #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
     /// Bytes of each block, as in 65536, 64KB (of 1,000) or 64KiB (of 1,024).
-    #[arg(long, value_name = "SIZE", default_value = "65536", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "65536", value_parser = super::size)]
     bytes: u64,
     /// Exchanges, one after another.
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -69,13 +69,8 @@ pub struct ExchangeOptions {
 /// Most bytes of all blocks that a rank sends, or receives: it has them in memory twice.
 const BYTES_MAX: u64 = 4 << 30;
 
-fn size(text: &str) -> Result<u64, String> {
-    let bytes = netstack::size::parse(text);
-    bytes.ok_or_else(|| format!("{} is not {}", near::quoted(text), netstack::size::FORM))
-}
-
 fn port(text: &str) -> Result<u32, String> {
-    let bytes = size(text)?;
+    let bytes = super::size(text)?;
     u32::try_from(bytes).map_err(|_| {
         format!(
             "a buffer of {bytes} bytes is too large; give at most {} bytes",

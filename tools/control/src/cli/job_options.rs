@@ -85,6 +85,10 @@ pub struct JobOptions {
     /// Write standard error to FILE.
     #[arg(short = 'e', long, value_name = "FILE")]
     error: Option<Pattern>,
+    /// Leave a core file of each rank that crashes, for a debugger: core.RANK in the folder of
+    /// --chdir (of `submit`: core.JOB.RANK), each of at most SIZE [default with the option: 64MiB].
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "64MiB", value_parser = super::size)]
+    core: Option<u64>,
     /// Folder from which the paths of the program, its input, --with, -o and -e count.
     #[arg(short = 'D', long, value_name = "DIR")]
     chdir: Option<PathBuf>,
@@ -260,6 +264,7 @@ impl JobOptions {
             dependency: self.dependency.or(script.dependency),
             output: self.output.or(script.output),
             error: self.error.or(script.error),
+            core: self.core.or(script.core),
             chdir: self.chdir.or(script.chdir),
             wait: self.wait || script.wait,
             cold: self.cold || (script.cold && !reuse_named),
@@ -294,11 +299,12 @@ impl JobOptions {
         }
     }
 
-    /// The files that its output goes to, which can be made; `in_array`: the job is of an array.
+    /// The files that its output goes to, which can be made; `in_array`: the job is of an array;
+    /// `core`: what a core file is called, if it is to leave any.
     ///
     /// # Errors
     /// A folder is not there or cannot be written.
-    pub fn output_files(&self, in_array: bool) -> anyhow::Result<Wanted> {
+    pub fn output_files(&self, in_array: bool, core: &str) -> anyhow::Result<Wanted> {
         let mut patterns = [&self.output, &self.error].into_iter().flatten();
         if !in_array && patterns.any(Pattern::names_task) {
             let text = "%a is the task of an array, which `hearth submit --array TASKS` has; write %j for the job";
@@ -312,9 +318,14 @@ impl JobOptions {
             Some(pattern) => pattern.in_folder(&folder).map(Some),
             None => Ok(None),
         };
+        let core: Option<Pattern> = match self.core {
+            Some(_) => Some(core.parse().expect("a name of ours")),
+            None => None,
+        };
         let wanted = Wanted {
             output: within(&self.output)?,
             error: within(&self.error)?,
+            core: within(&core)?,
         };
         wanted.check()?;
         Ok(wanted)
@@ -390,6 +401,7 @@ impl JobOptions {
             nodelist: self.nodelist.clone(),
             exclude: self.exclude.clone(),
             cores: self.cores,
+            core_bytes: self.core,
             time_limit_s: self.time_limit,
             no_precheck: self.no_precheck,
             wait: self.wait,

@@ -51,10 +51,16 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::client::Client;
-use crate::{config, paths};
+use crate::{config, near, paths};
 
 /// Heading of options that measurements and research need, and nobody else.
 const MEASUREMENTS: &str = "Options for measurements";
+
+/// A number of bytes as options take it.
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = netstack::size::parse(text);
+    bytes.ok_or_else(|| format!("{} is not {}", near::quoted(text), netstack::size::FORM))
+}
 
 /// Compute nodes that boot over the network, and the jobs on them.
 #[derive(Debug, Parser)]

@@ -81,10 +81,10 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let mut files = Files::new();
     let mut request = options.job.request(&command, hash, &mut files)?;
     request.stdin = !options.no_input;
-    let wanted = options.job.output_files(false)?;
+    let wanted = options.job.output_files(false, "core.%n")?;
     if global.json && !wanted.is_nothing() {
         return Err(exit::Failed::usage(
-            "--json prints what the job writes in frames; leave -o and -e out, or --json",
+            "--json prints what the job writes in frames; leave -o, -e and --core out, or --json",
         )
         .into());
     }

@@ -18,6 +18,9 @@ use crate::api::types::{Frame, JobInfo, JobState};
 use crate::output;
 use crate::output_files::{Names, Streams, Wanted};
 
+/// Core files of a job that are named when it ends.
+const CORE_FILES_NAMED: usize = 4;
+
 /// How output is shown.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
@@ -136,7 +139,32 @@ impl Screen {
             });
         }
         self.streams()?.finish()?;
-        self.tell_like_faults()
+        self.tell_like_faults()?;
+        self.tell_core_files(job)
+    }
+
+    /// Where the core files are.
+    fn tell_core_files(&mut self, job: &JobInfo) -> std::io::Result<()> {
+        let files: Vec<String> = self
+            .streams()?
+            .core_files()
+            .map(|(_, path)| match path.file_name() {
+                Some(name) => name.to_string_lossy().into_owned(),
+                None => path.display().to_string(),
+            })
+            .collect();
+        let Some(first) = files.first() else {
+            return Ok(());
+        };
+        let program = job.program_name();
+        let more = match files.len().saturating_sub(CORE_FILES_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        self.message(&format!(
+            "core files: {}{more}; `gdb {program} {first}` shows where each thread was",
+            files[..files.len().min(CORE_FILES_NAMED)].join(", ")
+        ))
     }
 
     fn finish(&mut self) -> std::io::Result<()> {

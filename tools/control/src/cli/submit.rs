@@ -88,9 +88,11 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let mut files = Files::new();
     let mut request = asked.job.request(&asked.command, hash, &mut files)?;
     asked.queue.complete(&asked.job, &mut request, &mut files)?;
-    let wanted = asked.job.output_files(asked.queue.array.is_some())?;
+    let in_array = asked.queue.array.is_some();
+    let wanted = asked.job.output_files(in_array, "core.%j.%n")?;
     request.output = wanted.output.map(|pattern| pattern.to_string());
     request.error = wanted.error.map(|pattern| pattern.to_string());
+    request.core = wanted.core.map(|pattern| pattern.to_string());
     let client = global.client()?;
     let ids = block_on(async {
         match &asked.queue.array {

@@ -6,6 +6,7 @@
 //! it.
 
 use netstack::ids::{CallId, JobId, NodeId};
+use netstack::io::CORE_FILE;
 
 use super::Runner;
 use super::fabric::{Call, Exit, Fabric, Reply};
@@ -19,6 +20,8 @@ use crate::signal;
 
 /// Bad file descriptor (Linux x86-64 errno).
 const EBADF: i32 = 9;
+/// File too large (Linux x86-64 errno).
+const EFBIG: i32 = 27;
 /// Function not implemented (Linux x86-64 errno).
 const ENOSYS: i32 = 38;
 
@@ -272,10 +275,12 @@ fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
         call: number.0,
     };
     match call {
-        Call::Write {
-            fd: fd @ (1 | 2),
-            data,
-        } => {
+        Call::Write { fd, data } if *fd == 1 || *fd == 2 || *fd == CORE_FILE => {
+            let bytes = data.len();
+            let is_core = *fd == CORE_FILE;
+            if is_core && job.ranks[rank].core_bytes + bytes as u64 > job.wishes.core_bytes {
+                return Some(Reply::Error(EFBIG));
+            }
             let number = u32::try_from(rank).expect("ranks are counted in u32");
             // It came to the client by the run of control before this one, and its answer was lost.
             let has_it = job
@@ -293,8 +298,11 @@ fn next_reply(job: &mut Job, rank: usize) -> Option<Reply> {
             if taken == Taken::Later {
                 return None;
             }
-            job.info.ranks[rank].output_bytes += data.len() as u64;
-            Some(Reply::Done(data.len()))
+            match is_core {
+                true => job.ranks[rank].core_bytes += bytes as u64,
+                false => job.info.ranks[rank].output_bytes += bytes as u64,
+            }
+            Some(Reply::Done(bytes))
         }
         // A program that ended while it waited for input waits no more.
         Call::Read { fd: 0, .. } if rank != 0 || ended => Some(Reply::Data(Vec::new())),

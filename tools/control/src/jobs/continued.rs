@@ -160,6 +160,7 @@ impl Runner {
             launch_blocks: job.launch_blocks.clone(),
             time_limit_us: self.limit_on_nodes(job),
             cores: job.want.cores,
+            core_bytes: job.wishes.core_bytes,
             plan,
         }
     }

@@ -33,6 +33,8 @@ pub struct Launch {
     pub time_limit_us: u64,
     /// Most cores of a node that the job may use; 0: all.
     pub cores: u16,
+    /// Most bytes of a core file of each rank; 0: none.
+    pub core_bytes: u64,
     /// Reuse of retained pages, and when the ranks begin.
     pub plan: Plan,
 }

@@ -242,6 +242,7 @@ impl Runner {
             launch_blocks: job.launch_blocks.clone(),
             time_limit_us,
             cores: job.want.cores,
+            core_bytes: job.wishes.core_bytes,
             plan,
         });
         if let Err(reason) = launched {

@@ -166,6 +166,8 @@ pub struct Rank {
     pub calls: VecDeque<(CallId, Call)>,
     /// The fault report as far as it came.
     pub fault: Vec<u8>,
+    /// Bytes of its core file that have come.
+    pub core_bytes: u64,
 }
 
 /// A job that is not over.
@@ -367,6 +369,7 @@ impl Job {
             end: None,
             calls: VecDeque::new(),
             fault: Vec::new(),
+            core_bytes: 0,
         };
         self.ranks = nodes.iter().map(rank).collect();
         self.places = nodes.iter().map(|node| NodeId(*node)).zip(0..).collect();

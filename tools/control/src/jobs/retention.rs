@@ -32,6 +32,8 @@ pub struct Wishes {
     pub large_text: Option<bool>,
     /// Checking of retained pages; none: as configured.
     pub verify: Option<Verify>,
+    /// Most bytes of a core file of each rank; 0: none.
+    pub core_bytes: u64,
 }
 
 /// How a job is launched on its nodes.

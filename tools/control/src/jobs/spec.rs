@@ -39,6 +39,9 @@ struct Spec {
     large_text: Option<bool>,
     #[serde(default)]
     verify: Option<Verify>,
+    /// Most bytes of a core file of each rank.
+    #[serde(default)]
+    core_bytes: u64,
     load: Load,
     #[serde(default)]
     files: Vec<File>,
@@ -79,6 +82,7 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
         warm_only: job.want.warm_only,
         large_text: job.wishes.large_text,
         verify: job.wishes.verify,
+        core_bytes: job.wishes.core_bytes,
         load: job.load,
         files: job.files.iter().map(file).collect(),
         wait: job.wait,
@@ -142,6 +146,7 @@ pub(super) fn read(
             reuse: info.reuse,
             large_text: spec.large_text,
             verify: spec.verify,
+            core_bytes: spec.core_bytes,
         },
         load: Some(spec.load),
         files: files.collect::<Result<_, String>>()?,

@@ -54,6 +54,33 @@ fn a_job_is_launched_started_and_ends_with_the_highest_status() {
 }
 
 #[test]
+fn a_core_file_is_taken_up_to_what_the_job_asked_for() {
+    let mut lab = Lab::with_nodes(1);
+    let mut submission = lab.submission(1, None);
+    submission.wishes.core_bytes = 5;
+    let (id, mut reader) = lab.submit(submission);
+    lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
+    let core = |data: &[u8]| Call::Write {
+        fd: netstack::io::CORE_FILE,
+        data: data.to_vec(),
+    };
+    for (data, reply) in [
+        (&b"abcd"[..], Reply::Done(4)),
+        (b"ef", Reply::Error(27)),
+        (b"g", Reply::Done(1)),
+    ] {
+        let call = lab.call(0, id, core(data));
+        let answer = lab.nodes.replies.pop_back().unwrap();
+        assert_eq!(answer, (0, call, reply), "{data:?}");
+    }
+    lab.exit(0, id, RankEnd::Signal(11));
+    let (output, end) = lab.drain(&mut reader);
+    let joined: Vec<u8> = output.iter().flat_map(|(_, data)| data.clone()).collect();
+    assert_eq!(joined, b"abcdg");
+    assert_eq!(end.unwrap().ranks[0].output_bytes, 0, "it is no output");
+}
+
+#[test]
 fn the_queue_is_first_come_first_served() {
     let mut lab = Lab::with_nodes(2);
     let (first, _first) = lab.running(1);

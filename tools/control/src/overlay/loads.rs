@@ -19,9 +19,10 @@ const GIB: u64 = 1 << 30;
 /// A node's last two different heartbeats.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
+    cores: u16,
     uptime_us: u64,
     idle_us: u64,
-    /// Share of the time between the two that its processor was not halted.
+    /// Share of the time between the two that its cores were not halted.
     load: Fixed,
     memory_free: u64,
 }
@@ -39,10 +40,11 @@ fn share(part: u64, whole: u64) -> Fixed {
 
 impl Loads {
     /// Looks at the newest heartbeats.
-    pub fn look(&mut self, nodes: impl Iterator<Item = (NodeId, Vitals)>) {
+    pub fn look(&mut self, nodes: impl Iterator<Item = (NodeId, u16, Vitals)>) {
         let mut seen = BTreeMap::new();
-        for (node, vitals) in nodes {
+        for (node, cores, vitals) in nodes {
             let mut now = Seen {
+                cores,
                 uptime_us: vitals.uptime_us,
                 idle_us: vitals.idle_us,
                 load: Fixed::ZERO,
@@ -64,11 +66,12 @@ impl Loads {
         self.nodes = seen;
     }
 
-    /// What a node is judged by: the one core that it uses, its free memory in GiB, the rate of its
+    /// What a node is judged by: its cores, its free memory in GiB, the rate of its
     /// link in Gbit/s, its load.
     pub fn factors(&self, node: NodeId, link: Fixed) -> Option<Factors> {
         let seen = self.nodes.get(&node)?;
-        Some([Fixed::ONE, share(seen.memory_free, GIB), link, seen.load])
+        let cores = Fixed::whole(seen.cores.into());
+        Some([cores, share(seen.memory_free, GIB), link, seen.load])
     }
 }
 
@@ -100,7 +103,7 @@ mod tests {
         };
         let mut loads = Loads::default();
         let mut look = |uptime_us, idle_us| {
-            loads.look([(NodeId(3), vitals(uptime_us, idle_us))].into_iter());
+            loads.look([(NodeId(3), 4, vitals(uptime_us, idle_us))].into_iter());
             loads.factors(NodeId(3), link).unwrap()[3]
         };
         assert_eq!(look(1_000_000, 900_000), Fixed::ZERO);
@@ -110,7 +113,7 @@ mod tests {
         assert_eq!(look(500_000, 0), Fixed::ZERO);
         assert_eq!(
             loads.factors(NodeId(3), link).unwrap()[..3],
-            [Fixed::ONE, Fixed::hundredths(50), link]
+            [Fixed::whole(4), Fixed::hundredths(50), link]
         );
         loads.look(std::iter::empty());
         assert_eq!(loads.factors(NodeId(3), link), None);

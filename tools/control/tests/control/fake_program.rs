@@ -72,6 +72,18 @@ impl Run {
 
     /// A signal comes: its handler goes first, and without one it ends the program.
     pub fn deliver(&mut self, signal: u8) {
+        // A program that has begun has set the handlers that it sets first: who sends a signal once
+        // the job runs meets them.
+        while let Some(handler) = self
+            .script
+            .front()
+            .and_then(|line| line.strip_prefix("on "))
+        {
+            let (signal, command) = handler.split_once(' ').unwrap();
+            let (signal, command) = (signal.parse().unwrap(), command.to_string());
+            self.handlers.insert(signal, command);
+            self.script.pop_front();
+        }
         match self.handlers.get(&signal) {
             Some(command) if !self.exited => self.script.push_front(command.clone()),
             _ => self.end(signal),

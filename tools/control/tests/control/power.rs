@@ -124,7 +124,7 @@ fn a_node_that_was_switched_off_has_not_joined_by_its_old_boot() {
 
 #[test]
 fn what_was_begun_is_told_though_nobody_waits_for_it() {
-    let (lab, dir) = lab_that("'off n1') sleep 2;;", "");
+    let (lab, dir) = lab_that("'off n1') sleep 10;;", "");
     let off = lab.command(&["node", "off", "n1"]).spawn().unwrap();
     lab.eventually("the board is asked", |_| asked(&dir) == ["off n1"]);
     signal(&off, "INT");

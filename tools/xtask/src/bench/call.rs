@@ -1,4 +1,4 @@
-//! `bench call`: what a system call and page faults cost, in instructions.
+//! `bench call`: what a system call, page faults, threads and signals cost, in instructions.
 //!
 //! QEMU counts instructions (`-icount shift=0`: one tick of the time-stamp counter an instruction);
 //! the same static program, `tests/programs/calls.c`, runs on Hearth and on Linux and measures
@@ -14,7 +14,14 @@ use super::{Goal, Report, Row};
 use crate::build;
 use crate::workspace::Workspace;
 
-const METRICS: [&str; 3] = ["null_call", "anonymous_fault", "file_fault"];
+const METRICS: [&str; 6] = [
+    "null_call",
+    "anonymous_fault",
+    "file_fault",
+    "thread",
+    "ping_pong",
+    "signal",
+];
 const CLUSTER: &str = "bench-call";
 
 /// Both cases; Linux comes first because its figures are the goals.

@@ -133,10 +133,24 @@ pub fn build(workspace: &Workspace) -> Result<()> {
 
 fn is_current(program: &Path, source: &Path) -> bool {
     let changed = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
-    match (changed(program), changed(source)) {
+    let is_newer = match (changed(program), changed(source)) {
         (Some(program), Some(source)) => program >= source,
         _ => false,
-    }
+    };
+    is_newer
+        && included(source)
+            .iter()
+            .all(|source| is_current(program, source))
+}
+
+/// Files that a C source includes from its own folder.
+fn included(source: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(source).unwrap_or_default();
+    let names = text.lines().filter_map(|line| {
+        let name = line.strip_prefix("#include \"")?;
+        name.split('"').next()
+    });
+    names.map(|name| source.with_file_name(name)).collect()
 }
 
 fn compile(workspace: &Workspace, recipe: &Recipe, source: &Path, program: &Path) -> Result<()> {

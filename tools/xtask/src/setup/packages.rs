@@ -101,6 +101,7 @@ const PACKAGES: &[Package] = &[
         "pgrep",
         "finding processes in the end-to-end tests",
     ),
+    program("gdb", "gdb", "the tests that read core files"),
     program(
         "ipmitool",
         "ipmitool",

@@ -54,6 +54,15 @@ struct Slot {
     seen: AtomicU64,
     /// The work that it has done, by number.
     done: AtomicU64,
+    sleep: Mutex<Sleep>,
+}
+
+/// How long a core has slept, in counts of the time-stamp counter.
+struct Sleep {
+    /// Sleeps that are over.
+    counts: u64,
+    /// When the present one began.
+    since: Option<u64>,
 }
 
 static SLOTS: [Slot; CORES_MAX] = [const {
@@ -64,6 +73,10 @@ static SLOTS: [Slot; CORES_MAX] = [const {
         in_user: AtomicBool::new(false),
         seen: AtomicU64::new(0),
         done: AtomicU64::new(0),
+        sleep: Mutex::new(Sleep {
+            counts: 0,
+            since: None,
+        }),
     }
 }; CORES_MAX];
 
@@ -235,9 +248,29 @@ pub fn scope<R>(work: &Work<'_>, main: impl FnOnce() -> R) -> R {
 }
 
 /// Sleeps until an interrupt comes. One that came since interrupts were switched off is not missed.
+/// For cores other than the boot core, which sleeps by `arch::idle`.
 pub fn sleep() {
+    let sleep = &SLOTS[gdt::this()].sleep;
+    sleep.lock().since = Some(tsc());
     interrupts::enable_and_hlt();
     interrupts::disable();
+    let mut sleep = sleep.lock();
+    sleep.counts = sleep.counts_at(tsc());
+    sleep.since = None;
+}
+
+/// How long a core other than the boot core has slept since it started, in counts of the time-stamp
+/// counter.
+pub fn slept_counts(core: Core) -> u64 {
+    let sleep = SLOTS[core.number()].sleep.lock();
+    sleep.counts_at(tsc())
+}
+
+impl Sleep {
+    fn counts_at(&self, now: u64) -> u64 {
+        let present = self.since.map_or(0, |since| now.saturating_sub(since));
+        self.counts + present
+    }
 }
 
 /// Has a core come into the kernel, out of ring 3 or of its sleep.
@@ -254,7 +287,7 @@ pub fn enter_user() {
     slot.in_user.store(true, Ordering::SeqCst);
     let generation = GENERATION.load(Ordering::SeqCst);
     if slot.seen.load(Ordering::Relaxed) != generation {
-        mm::invalidate_user();
+        mm::invalidate_all();
         slot.seen.store(generation, Ordering::Relaxed);
     }
 }

@@ -189,6 +189,7 @@ mod tests {
             wanted: Wanted {
                 output: Some(within(output)),
                 error: error.map(within),
+                core: None,
             },
             names: Names {
                 job,
