@@ -109,9 +109,6 @@ impl Current<'_> {
         let stack = self.thread.signals.stack;
         let place = Place::below(registers.rsp, &action, &stack, format.frame_bytes());
         let place = place.ok_or(Errno::EFAULT)?;
-        let mut state = *FpuState::of_registers().bytes();
-        let state = &mut state[..format.frame_bytes()];
-        format.mark(state);
         let frame = Frame {
             restorer: action.restorer,
             registers,
@@ -122,7 +119,10 @@ impl Current<'_> {
             fp: (place.fp, format.components != 0),
             info: info.to_bytes(signal),
         };
-        self.write_bytes(place.fp, state)?;
+        self.thread.save_state();
+        let state = self.thread.state_mut().to_frame();
+        let to = UserSlice::new(place.fp, state.len() as u64)?;
+        self.process.write_user(self.services, to, state)?;
         self.write_bytes(place.frame, &frame.to_bytes())?;
         // Nothing fails from here on.
         fpu::reset();
@@ -147,11 +147,11 @@ impl Current<'_> {
         let at = self.thread.context.rsp.wrapping_sub(RETURN_BYTES);
         let bytes: [u8; FRAME_BYTES] = self.read_array(at).map_err(lost)?;
         let frame = Restored::from_bytes(&bytes);
-        let state = match frame.fp {
-            0 => FpuState::INITIAL,
+        match frame.fp {
+            0 => *self.thread.state_mut() = FpuState::INITIAL,
             at => self.read_fp_state(at).map_err(lost)?,
-        };
-        fpu::restore(&state);
+        }
+        self.thread.load_state();
         self.process
             .signals
             .set_mask(&mut self.thread.signals, frame.mask);
@@ -166,19 +166,20 @@ impl Current<'_> {
 
     /// The floating-point state of a frame: the legacy part must be there, and the rest is taken
     /// where it is.
-    fn read_fp_state(&mut self, at: u64) -> Result<FpuState, Stop> {
-        let mut bytes = *FpuState::INITIAL.bytes();
-        let (legacy, rest) = bytes[..fpu::format().frame_bytes()].split_at_mut(LEGACY_BYTES);
-        self.read_user(UserSlice::new(at, LEGACY_BYTES as u64)?, legacy)?;
-        // Its end lies in the user half, or the address above would not.
-        let behind = at + LEGACY_BYTES as u64;
-        let whole = UserSlice::new(behind, rest.len() as u64).map_err(Stop::from);
-        match whole.and_then(|slice| self.read_user(slice, rest)) {
-            Ok(()) => {}
-            Err(Stop::Errno(_)) => rest.fill(0),
-            Err(stop) => return Err(stop),
-        }
-        Ok(FpuState::of_program(bytes))
+    fn read_fp_state(&mut self, at: u64) -> Result<(), Stop> {
+        let (process, services) = (&mut *self.process, &mut *self.services);
+        self.thread.state_mut().take_frame(|bytes| {
+            let (legacy, rest) = bytes.split_at_mut(LEGACY_BYTES);
+            process.read_user(services, UserSlice::new(at, LEGACY_BYTES as u64)?, legacy)?;
+            // Its end lies in the user half, or the address above would not.
+            let behind = at + LEGACY_BYTES as u64;
+            let whole = UserSlice::new(behind, rest.len() as u64).map_err(Stop::from);
+            match whole.and_then(|slice| process.read_user(services, slice, rest)) {
+                Err(Stop::Errno(_)) => rest.fill(0),
+                other => return other,
+            }
+            Ok(())
+        })
     }
 }
 

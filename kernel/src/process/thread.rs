@@ -108,6 +108,11 @@ impl Thread {
         &self.state
     }
 
+    /// The same, to be changed: it counts from [`Self::load_state`] on.
+    pub(super) const fn state_mut(&mut self) -> &mut FpuState {
+        &mut self.state
+    }
+
     /// Keeps the floating-point registers: another thread may use the processor's.
     pub(super) fn save_state(&mut self) {
         fpu::save(&mut self.state);

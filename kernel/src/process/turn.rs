@@ -102,11 +102,7 @@ fn work(core: Core, lock: &Lock<'_>) {
 /// Gives the lock away, and kicks those cores that must see what has changed.
 fn release(core: Core, mut shared: Held<'_, '_>) {
     let process = &mut *shared.process;
-    // The boot core keeps the deadlines.
-    let is_late = !process.clock.armed || process.next_due() < process.clock.due;
-    let is_awake = !process.cores.is_asleep(Core::BOOT);
-    let is_deaf = is_awake && !process.clock.listening && process.threads.wait_for_news();
-    if core != Core::BOOT && (is_late || is_deaf) {
+    if core != Core::BOOT && process.wants_boot_core() {
         process.cores.call(CoreSet::only(Core::BOOT));
     }
     let kicks = match cores::count() {
@@ -178,7 +174,7 @@ fn run_thread<'l, 'a>(
         }
         shared.before_ring_3(core);
         release(core, shared);
-        let trap = run_in_ring_3(&mut thread);
+        let trap = run_in_ring_3(core, &mut thread);
         shared = lock.lock();
         let process = &mut *shared.process;
         process.cores.set_entered(core, None);
@@ -190,8 +186,8 @@ fn run_thread<'l, 'a>(
 }
 
 /// Has a thread run until something comes that needs the lock.
-fn run_in_ring_3(thread: &mut Thread) -> Trap {
-    cores::enter_user();
+fn run_in_ring_3(core: Core, thread: &mut Thread) -> Trap {
+    cores::enter_user(core);
     let trap = loop {
         let entered = arch::tsc();
         let trap = user::run(&mut thread.context);
@@ -200,7 +196,7 @@ fn run_in_ring_3(thread: &mut Thread) -> Trap {
             break trap;
         }
     };
-    cores::left_user();
+    cores::left_user(core);
     trap
 }
 
@@ -216,7 +212,7 @@ impl Shared<'_> {
     /// Sets the timer for the time that a thread is in ring 3.
     fn before_ring_3(&mut self, core: Core) {
         let process = &mut *self.process;
-        let is_shared = process.threads.runnable(core) > 1;
+        let is_shared = process.threads.len() > 1 && process.threads.runnable(core) > 1;
         let was_shared = process.cores.set_shared(core, is_shared);
         if core == Core::BOOT {
             if !process.clock.armed || is_shared || was_shared {
@@ -332,6 +328,15 @@ impl Process {
             }
             self.settle(services);
         }
+    }
+
+    /// Whether the boot core, which keeps the deadlines and has the card, must look again: a
+    /// deadline is earlier than it knows, or a thread waits for what the network brings.
+    fn wants_boot_core(&self) -> bool {
+        let is_late = || !self.clock.armed || self.next_due() < self.clock.due;
+        let is_awake = !self.cores.is_asleep(Core::BOOT);
+        let is_deaf = || is_awake && !self.clock.listening && self.threads.wait_for_news();
+        is_late() || is_deaf()
     }
 
     /// Tells what the program has cost so far.

@@ -197,17 +197,22 @@ impl Entry {
         PhysAddr::new(self.0 & ADDRESS & !(size.bytes() - 1))
     }
 
-    /// Attributes of a leaf.
+    /// Protection of a leaf.
     #[inline]
-    pub const fn attributes(self) -> Attributes {
-        let protection = match self.0 & (PRESENT | WRITABLE | NO_EXECUTE) {
+    pub const fn protection(self) -> Protection {
+        match self.0 & (PRESENT | WRITABLE | NO_EXECUTE) {
             bits if bits & PRESENT == 0 => Protection::None,
             bits if bits & WRITABLE != 0 => Protection::ReadWrite,
             bits if bits & NO_EXECUTE == 0 => Protection::ReadExecute,
             _ => Protection::Read,
-        };
+        }
+    }
+
+    /// Attributes of a leaf.
+    #[inline]
+    pub const fn attributes(self) -> Attributes {
         Attributes {
-            protection,
+            protection: self.protection(),
             user: self.0 & USER != 0,
             uncached: self.0 & CACHE_DISABLE != 0,
             global: self.0 & GLOBAL != 0,

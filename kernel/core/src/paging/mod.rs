@@ -309,10 +309,17 @@ impl PageTable {
         Some(leaf_of(Entry::from_bits(mem.read_u64(at)), address, size))
     }
 
+    /// Physical address behind `address`, and the protection of its page.
+    pub fn reach(self, mem: &impl PhysMem, address: VirtAddr) -> Option<(PhysAddr, Protection)> {
+        let (at, size) = self.find(mem, address)?;
+        let entry = Entry::from_bits(mem.read_u64(at));
+        let behind = address.as_u64() & (size.bytes() - 1);
+        Some((entry.frame(size).offset(behind), entry.protection()))
+    }
+
     /// Physical address behind `address`, whatever its protection.
     pub fn physical(self, mem: &impl PhysMem, address: VirtAddr) -> Option<PhysAddr> {
-        let leaf = self.translate(mem, address)?;
-        Some(leaf.frame.offset(address.as_u64() - leaf.page.as_u64()))
+        Some(self.reach(mem, address)?.0)
     }
 }
 

@@ -128,12 +128,11 @@ impl UserView {
             address: at,
         };
         let page = VirtAddr::new(at);
-        let leaf = self.0.translate(mem, page).ok_or(missing)?;
-        if !access.allowed_by(leaf.attributes.protection) {
+        let (place, protection) = self.0.reach(mem, page).ok_or(missing)?;
+        if !access.allowed_by(protection) {
             return Err(missing);
         }
         let length = (PAGE_SIZE - page.page_offset()).min(slice.length - done);
-        let place = leaf.frame.offset(at - leaf.page.as_u64());
         Ok((place, length))
     }
 }

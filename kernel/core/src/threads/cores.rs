@@ -94,8 +94,13 @@ impl CoreSet {
 
     /// The cores, lowest number first.
     pub fn iter(self) -> impl Iterator<Item = Core> {
-        let has = move |core: &Core| self.contains(*core);
-        (0..CORES_MAX as u8).map(Core).filter(has)
+        let mut bits = self.0;
+        core::iter::from_fn(move || {
+            let core = (bits != 0).then(|| Core(bits.trailing_zeros() as u8));
+            // The lowest bit that is set.
+            bits &= bits.wrapping_sub(1);
+            core
+        })
     }
 }
 

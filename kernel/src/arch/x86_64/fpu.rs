@@ -52,16 +52,31 @@ impl FpuState {
         state
     }
 
-    /// A state that a program has left in its memory, made one that can be loaded.
-    pub fn of_program(bytes: [u8; STATE_BYTES]) -> Self {
-        let mut state = Self(bytes);
-        format().check(&mut state.0[..format().frame_bytes()]);
-        state
-    }
-
     /// Its bytes, with unused ones behind them.
     pub fn bytes(&self) -> &[u8; STATE_BYTES] {
         &self.0
+    }
+
+    /// Its bytes as they stand in the frame of a signal.
+    pub fn to_frame(&mut self) -> &[u8] {
+        let bytes = &mut self.0[..format().frame_bytes()];
+        format().mark(bytes);
+        bytes
+    }
+
+    /// Takes what `read` puts into its place, a state that a program has left in a frame, as far as
+    /// it is one. Where that fails it is the initial state.
+    pub fn take_frame<E>(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let bytes = &mut self.0[..format().frame_bytes()];
+        let result = read(bytes);
+        match result {
+            Ok(()) => format().check(bytes),
+            Err(_) => *self = Self::INITIAL,
+        }
+        result
     }
 
     /// The bytes of the x87 and SSE registers; for tests.

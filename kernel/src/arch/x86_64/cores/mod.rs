@@ -279,11 +279,14 @@ pub fn kick(core: Core) {
     apic::send_to(id, Message::Interrupt(KICK_VECTOR));
 }
 
-/// This core enters ring 3. It forgets what it remembers of the program if translations were taken
+/// This core, which is `core`, enters ring 3. It forgets what it remembers of the program if translations were taken
 /// away since it was there last.
 #[inline]
-pub fn enter_user() {
-    let slot = &SLOTS[gdt::this()];
+pub fn enter_user(core: Core) {
+    if count() == 1 {
+        return;
+    }
+    let slot = &SLOTS[core.number()];
     slot.in_user.store(true, Ordering::SeqCst);
     let generation = GENERATION.load(Ordering::SeqCst);
     if slot.seen.load(Ordering::Relaxed) != generation {
@@ -292,10 +295,10 @@ pub fn enter_user() {
     }
 }
 
-/// This core has left ring 3.
+/// This core, which is `core`, has left ring 3.
 #[inline]
-pub fn left_user() {
-    SLOTS[gdt::this()].in_user.store(false, Ordering::Release);
+pub fn left_user(core: Core) {
+    SLOTS[core.number()].in_user.store(false, Ordering::Release);
 }
 
 /// Has the other cores forget the translations of the program: those that are in ring 3 leave it
