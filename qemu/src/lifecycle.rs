@@ -612,24 +612,9 @@ pub fn list() -> Result<Vec<Summary>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cards, Tree};
 
     fn fails_to_start(paths: &Paths, control: &str) -> Error {
-        let spec = Spec {
-            name: paths.name().to_owned(),
-            nodes: 1,
-            memory_mib: 48,
-            cpus: 1,
-            tree: Tree::flat(1),
-            rate: None,
-            firmware: Firmware::Direct,
-            accelerator: Accelerator::Tcg,
-            cards: Cards::default(),
-            image: "/dev/null".into(),
-            command_line: String::new(),
-            instruction_clock: false,
-            trace: None,
-        };
+        let spec = Spec::example(paths.name(), 1, "1");
         // In the supervisor's place: it leaves its files as one that is killed does.
         let supervise = format!(
             "touch {0}/supervisor.sock {0}/supervisor.lock; {control}",

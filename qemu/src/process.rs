@@ -27,13 +27,13 @@ pub struct ProcessId {
 impl ProcessId {
     /// The process that has this pid now; `None` when there is none.
     pub fn of(pid: u32) -> Option<Self> {
-        let (start_ticks, _) = stat(pid)?;
+        let Stat { start_ticks, .. } = stat(pid)?;
         Some(Self { pid, start_ticks })
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Whether it still runs. A zombie does not: its parent can take its status.
     pub fn is_alive(self) -> bool {
-        matches!(stat(self.pid), Some((start, state)) if start == self.start_ticks && state != 'Z')
+        stat(self.pid).is_some_and(|now| now.start_ticks == self.start_ticks && !now.has_ended())
     }
 
     /// Sends a signal if it still runs; returns whether it was sent.
@@ -64,20 +64,43 @@ impl ProcessId {
     }
 }
 
-/// Start time in clock ticks and state letter of a process.
-fn stat(pid: u32) -> Option<(u64, char)> {
+/// What `/proc` says of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    start_ticks: u64,
+    /// `Z`: its first thread has ended.
+    state: char,
+    /// Threads that have not ended, the first one always among them.
+    threads: u64,
+}
+
+impl Stat {
+    /// Whether all of it has ended. Where the first thread is the first to end, the others still
+    /// hold its files and sockets, and its parent cannot take its status yet.
+    fn has_ended(&self) -> bool {
+        self.state == 'Z' && self.threads <= 1
+    }
+}
+
+fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&text)
 }
 
 /// The command name (field 2) is in parentheses and may hold anything, so fields are counted from
-/// the last closing one: state is the next, start time the twentieth.
-fn parse_stat(text: &str) -> Option<(u64, char)> {
+/// the last closing one: state is the next, the number of threads the eighteenth, start time the
+/// twentieth.
+fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    Some((start, state))
+    let threads = fields.nth(16)?.parse().ok()?;
+    let start_ticks = fields.nth(1)?.parse().ok()?;
+    Some(Stat {
+        start_ticks,
+        state,
+        threads,
+    })
 }
 
 #[cfg(test)]
@@ -88,9 +111,25 @@ mod tests {
 
     #[test]
     fn odd_command_names_do_not_confuse_the_fields() {
-        let text = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
-        assert_eq!(parse_stat(text), Some((4711, 'S')));
+        let text = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4711 1 1";
+        let stat = Stat {
+            start_ticks: 4711,
+            state: 'S',
+            threads: 3,
+        };
+        assert_eq!(parse_stat(text), Some(stat));
         assert_eq!(parse_stat("7 (a"), None);
+    }
+
+    #[test]
+    fn a_zombie_with_threads_has_not_ended() {
+        // As Linux has written it of a process whose first thread had ended and whose second one
+        // had not: waiting for it brought nothing.
+        let text = "15648 (p) Z 15603 15600 4802 0 -1 4227148 326 0 0 0 0 0 0 0 20 0 2 0 42536 0 0";
+        let has_ended = |text: &str| parse_stat(text).unwrap().has_ended();
+        assert!(!has_ended(text));
+        assert!(has_ended(&text.replace(" 2 0 42536", " 1 0 42536")));
+        assert!(!has_ended(&text.replace(" Z ", " S ")));
     }
 
     #[test]

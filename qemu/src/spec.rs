@@ -236,18 +236,17 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec(nodes: u32, tree: &str) -> Spec {
-        Spec {
-            name: "test".to_owned(),
+impl Spec {
+    /// For tests: machines that are started without firmware, on one switch or several.
+    pub(crate) fn example(name: &str, nodes: u32, tree: &str) -> Self {
+        Self {
+            name: name.to_owned(),
             nodes,
             memory_mib: 48,
             cpus: 1,
-            tree: tree.parse().unwrap(),
+            tree: tree.parse().expect("a tree"),
             rate: None,
-            firmware: Firmware::Bios,
+            firmware: Firmware::Direct,
             accelerator: Accelerator::Tcg,
             cards: Cards::default(),
             image: PathBuf::from("/dev/null"),
@@ -255,6 +254,15 @@ mod tests {
             instruction_clock: false,
             trace: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(nodes: u32, tree: &str) -> Spec {
+        Spec::example("test", nodes, tree)
     }
 
     #[test]

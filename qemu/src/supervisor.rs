@@ -283,7 +283,8 @@ impl Supervisor {
                     });
                 }
             }
-            self.look_after_children();
+            self.look_after_machines();
+            self.look_after_control();
             match self.requests.accept() {
                 Ok((stream, _)) => {
                     if self.answer(stream) {
@@ -355,10 +356,12 @@ impl Supervisor {
                 self.stop_control()?;
                 self.start_control()
             }
-            Request::StartControl if self.control.is_some() => {
-                Err(Error::AlreadyUp(self.paths.name().to_owned()))
-            }
             Request::StartControl => {
+                // It may have ended since it was last looked at: who asks has seen it end.
+                self.look_after_control();
+                if self.control.is_some() {
+                    return Err(Error::AlreadyUp(self.paths.name().to_owned()));
+                }
                 self.control_restarts = 0;
                 remove_if_there(&self.paths.control_socket())?;
                 self.start_control()
@@ -424,9 +427,8 @@ impl Supervisor {
         }
     }
 
-    /// Looks after machines and the control node.
-    fn look_after_children(&mut self) {
-        self.look_after_machines();
+    /// Notes that the control node has ended, and starts one again that has crashed.
+    fn look_after_control(&mut self) {
         let Some(status) = has_ended(&mut self.control) else {
             return;
         };
@@ -576,6 +578,8 @@ fn control_arguments(spec: &Spec, paths: &Paths, launcher: &Launcher) -> Vec<std
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -588,5 +592,48 @@ mod tests {
         drop(first);
         assert!(paths.supervisor_socket().exists());
         listen(&paths).unwrap();
+    }
+
+    /// `hearth up` right after `hearth stop`: the control node has ended, and the supervisor has
+    /// not looked at it since.
+    #[test]
+    fn a_control_node_that_ended_unseen_is_not_up_already() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::below(root.path(), "lab").unwrap();
+        for folder in [paths.run(), paths.logs()] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let child = |program: &str| machine::dying_with_parent(program).spawn().unwrap();
+        let control = child("true");
+        let process = ProcessId::of(control.id()).unwrap();
+        let http = "127.0.0.1:1".parse().unwrap();
+        let mut record = Record::new(Spec::example("lab", 1, "1"), http, &paths);
+        record.control = Some(process);
+        let mut supervisor = Supervisor {
+            record,
+            launcher: Launcher {
+                supervise: Vec::new(),
+                control: vec!["false".into()],
+                http,
+            },
+            requests: listen(&paths).unwrap(),
+            control: Some(control),
+            control_restarts: 0,
+            control_ended_at: None,
+            machines: vec![None],
+            resets: vec![Vec::new()],
+            _lock: File::create(paths.supervisor_lock()).unwrap(),
+            paths,
+        };
+        assert!(process.wait_for_end(Duration::from_secs(60)));
+        let started = supervisor.perform(&Request::StartControl);
+        // It was started, and ended as `false` does.
+        assert!(matches!(started, Err(Error::Ended { .. })), "{started:?}");
+
+        supervisor.control = Command::new("sleep").arg("60").spawn().ok();
+        let started = supervisor.perform(&Request::StartControl);
+        assert!(matches!(started, Err(Error::AlreadyUp(_))), "{started:?}");
+        let mut left = supervisor.control.take().unwrap();
+        left.kill().and_then(|()| left.wait()).unwrap();
     }
 }

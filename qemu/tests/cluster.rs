@@ -251,6 +251,17 @@ fn a_control_node_that_was_stopped_stays_so_until_it_is_wanted_again() {
     assert_ne!(again.control, before.control);
     assert_eq!(again.nodes[0].process, before.nodes[0].process);
     assert!(matches!(lab.up(false), Err(Error::AlreadyUp(_))));
+
+    // Also at once, before the supervisor has noted its end.
+    let mut again = again;
+    for _ in 0..20 {
+        let mut socket = UnixStream::connect(lab.paths.control_socket()).unwrap();
+        socket.write_all(b"POST /v1/stop HTTP/1.0\r\n\r\n").unwrap();
+        let control = again.control.unwrap();
+        assert!(control.wait_for_end(Duration::from_secs(60)));
+        assert!(start_control(&lab.paths).unwrap());
+        again = lab.record();
+    }
     down(&lab.paths, false).unwrap();
     assert!(all_dead(&again));
 }

@@ -3,6 +3,7 @@
 //!
 //! Key types: [`descriptor::Descriptor`] (what the host tool tells the stub about the image),
 //! [`memory_map::MemoryMap`] (firmware's map made consistent), [`command_line::CommandLine`].
+//! [`screen_info`] finds the screen that a loader has left.
 //! Neighbours: the `bootstub` binary in this package (firmware entries, page tables, hand-over) and
 //! the `bootimage` crate (host tool).
 //!
@@ -14,4 +15,5 @@ pub mod command_line;
 pub mod descriptor;
 pub mod memory_map;
 pub mod place;
+pub mod screen_info;
 pub mod unpack;

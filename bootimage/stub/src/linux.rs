@@ -8,6 +8,7 @@ use bootstub::command_line::{CommandLine, CommandLineError};
 use bootstub::descriptor::{WORKSPACE_BYTES, WORKSPACE_TABLE_BYTES};
 use bootstub::memory_map::{Kind, MapFull, MemoryMap};
 use bootstub::place::ARENA_LIMIT;
+use bootstub::screen_info;
 use hearth_abi::handoff::{COMMAND_LINE_MAX, Entry};
 
 use crate::console;
@@ -45,6 +46,11 @@ impl ZeroPage {
 
     fn u64(&self, at: usize) -> u64 {
         u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+    }
+
+    /// What the loader says of the screen; the 16-bit entry has cleared it.
+    fn screen(&self) -> Option<&[u8; screen_info::BYTES]> {
+        self.0.first_chunk()
     }
 }
 
@@ -87,8 +93,7 @@ unsafe extern "C" fn start_linux(base: *mut u8, zero_page: *const [u8; 4096], wo
         entry,
         tsc: zero_page.u64(ZP_TSC),
         rsdp: find_rsdp(&zero_page),
-        // What is in text mode has none; who loads a kernel from UEFI's own enters as UEFI does.
-        framebuffer: None,
+        framebuffer: zero_page.screen().and_then(screen_info::framebuffer),
         command_line: command_line.text(),
     };
     // SAFETY: the arena is free memory below 4 GiB by the memory map and apart from the image and

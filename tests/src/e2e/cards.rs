@@ -32,15 +32,15 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Two of the cluster's nodes have cards of Intel's e1000e.
+/// One of the two nodes that have cards of Intel's e1000e, where the cards are mixed.
 const UNPLUGGED: &str = "n1";
 
 fn exchange(cluster: &Cluster) -> Result<()> {
     ranks::examples(cluster, "c", 4)
 }
 
-/// A node whose cable is out for a while during a cast gets all of it in the end, without booting
-/// again.
+/// A node whose cable is out at the switch for a while during a cast gets all of it in the end,
+/// without booting again. (Its card does not see that; `hearth-boot` has a test in which it does.)
 fn link(cluster: &Cluster) -> Result<()> {
     let boots = nodes::boots(cluster, UNPLUGGED)?;
     let file = CastFile::write(cluster, "cast-unplugged", 8_000_000, 5)?;

@@ -108,8 +108,9 @@ const LIMIT_WATCHED_S: u64 = 300;
 const UP_LIMIT: Duration = Duration::from_secs(400);
 
 impl Cluster {
-    /// Starts a cluster with a name of its own.
-    pub fn up(boot: Boot) -> Result<Self> {
+    /// Starts a cluster with a name of its own. With `nic`, one of [`Boot::Cards`] has this card in
+    /// all nodes.
+    pub fn up(boot: Boot, nic: Option<&str>) -> Result<Self> {
         let built = built_folder()?;
         let name = format!(
             "e2e-{}-{}",
@@ -129,7 +130,12 @@ impl Cluster {
             std::fs::write(&config, text)?;
             args = vec!["--config", &config, "up"];
         }
-        args.extend(boot.arguments());
+        match nic.filter(|_| boot == Boot::Cards) {
+            None => args.extend(boot.arguments()),
+            // QEMU has no boot ROM for it.
+            Some("igb") => args.extend(["--nodes", "4", "--nic", "igb", "--direct"]),
+            Some(nic) => args.extend(["--nodes", "4", "--nic", nic]),
+        }
         if boot != Boot::Network {
             // Only the cluster that is brought up as a user does it takes what this machine has.
             args.extend(["--accel", "tcg"]);

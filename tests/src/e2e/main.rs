@@ -8,6 +8,9 @@
 //! scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams that nobody on the
 //! network has sent.
 //!
+//! `e2e NAME...` runs the scenarios with one of these words in their names, or all. `e2e --nic CARD
+//! cards-` runs those of [`cards`] on nodes that all have this card.
+//!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
 
@@ -77,7 +80,7 @@ pub fn figure(case: &str, metric: &str, value: f64, unit: &str) {
 }
 
 fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     if wanted.first().is_some_and(|first| first == forge::FLAG) {
         return forge::main(&wanted[1..]);
     }
@@ -87,6 +90,14 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    let nic = match wanted.iter().position(|word| word == "--nic") {
+        Some(at) if at + 1 < wanted.len() => wanted.drain(at..at + 2).last(),
+        Some(_) => {
+            eprintln!("e2e: --nic needs a card: e1000, as in `e2e --nic e1000 cards-`");
+            return ExitCode::FAILURE;
+        }
+        None => None,
+    };
     let chosen: Vec<Scenario> = scenarios()
         .into_iter()
         .filter(|s| wanted.is_empty() || wanted.iter().any(|w| s.name.contains(w.as_str())))
@@ -101,9 +112,12 @@ fn main() -> ExitCode {
         if group.is_empty() {
             continue;
         }
-        println!("cluster: {}", boot.describe());
+        match nic.as_ref().filter(|_| boot == Boot::Cards) {
+            None => println!("cluster: {}", boot.describe()),
+            Some(nic) => println!("cluster: 4 nodes with cards {nic}"),
+        }
         let began = Instant::now();
-        let cluster = match Cluster::up(boot) {
+        let cluster = match Cluster::up(boot, nic.as_deref()) {
             Ok(cluster) => cluster,
             Err(error) => {
                 println!("  FAILED  cluster did not come up: {error:#}");

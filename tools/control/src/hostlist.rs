@@ -2,7 +2,7 @@
 //!
 //! Key functions: [`parse`] (text to indices, in the order written, no doubles) and [`format`]
 //! (indices to the shortest text). Neighbours: the command line, the API and every table that
-//! names nodes.
+//! names nodes; [`crate::hosts`] reads lists with a site's host names.
 //!
 //! Invariant: `parse(format(x)) == x` for every sorted list without doubles.
 
@@ -31,6 +31,14 @@ pub enum ParseError {
     /// More than [`MAX_NODES_IN_LIST`] names.
     #[error("the node list names more than {MAX_NODES_IN_LIST} nodes")]
     TooMany,
+    /// No machine in the list of nodes has this host name.
+    #[error(
+        "there is no node {0}{1}; write nodes as n0, n[0-3,7], or by the host names in boot.nodes_file"
+    )]
+    NoHost(String, String),
+    /// A list of host names is written wrongly.
+    #[error("the host names {0}")]
+    Hosts(String),
 }
 
 /// Parses a hostlist into node indices, in the order written.
@@ -38,30 +46,25 @@ pub enum ParseError {
 /// # Errors
 /// [`ParseError`] says which part was not understood and how to write it.
 pub fn parse(text: &str) -> Result<Vec<u32>, ParseError> {
+    parse_items(text, own)
+}
+
+/// Parses the items of a list by `read`.
+pub(crate) fn parse_items(
+    text: &str,
+    read: impl Fn(&str) -> Result<Vec<u32>, ParseError>,
+) -> Result<Vec<u32>, ParseError> {
     let mut nodes = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
     for item in split_outside_brackets(text)? {
-        let body = item.strip_prefix('n').unwrap_or(item);
-        let ranges = match body.strip_prefix('[') {
-            Some(rest) => rest
-                .strip_suffix(']')
-                .ok_or_else(|| ParseError::Brackets(item.to_string()))?,
-            None => body,
-        };
-        for range in ranges.split(',') {
-            let (first, last) = parse_range(range.trim(), item)?;
-            if (last - first) as usize >= MAX_NODES_IN_LIST {
-                return Err(ParseError::TooMany);
+        for node in read(item)? {
+            if !seen.insert(node) {
+                return Err(ParseError::Twice(node));
             }
-            for node in first..=last {
-                if !seen.insert(node) {
-                    return Err(ParseError::Twice(node));
-                }
-                nodes.push(node);
-            }
-            if nodes.len() > MAX_NODES_IN_LIST {
-                return Err(ParseError::TooMany);
-            }
+            nodes.push(node);
+        }
+        if nodes.len() > MAX_NODES_IN_LIST {
+            return Err(ParseError::TooMany);
         }
     }
     if nodes.is_empty() {
@@ -69,6 +72,29 @@ pub fn parse(text: &str) -> Result<Vec<u32>, ParseError> {
     } else {
         Ok(nodes)
     }
+}
+
+/// The nodes of an item that names them as this system does.
+pub(crate) fn own(item: &str) -> Result<Vec<u32>, ParseError> {
+    let body = item.strip_prefix('n').unwrap_or(item);
+    let ranges = match body.strip_prefix('[') {
+        Some(rest) => rest
+            .strip_suffix(']')
+            .ok_or_else(|| ParseError::Brackets(item.to_string()))?,
+        None => body,
+    };
+    let mut nodes = Vec::new();
+    for range in ranges.split(',') {
+        let (first, last) = parse_range(range.trim(), item)?;
+        if (last - first) as usize >= MAX_NODES_IN_LIST {
+            return Err(ParseError::TooMany);
+        }
+        nodes.extend(first..=last);
+        if nodes.len() > MAX_NODES_IN_LIST {
+            return Err(ParseError::TooMany);
+        }
+    }
+    Ok(nodes)
 }
 
 /// Writes sorted node indices in the shortest form: `n3`, `n[0-3,7]`; empty for no nodes.

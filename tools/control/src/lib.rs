@@ -46,6 +46,7 @@ pub mod events;
 pub mod history;
 pub mod hosted;
 pub mod hostlist;
+pub mod hosts;
 pub mod import;
 pub mod jobs;
 pub mod ledger;

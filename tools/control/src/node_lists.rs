@@ -14,8 +14,8 @@ use hearth_alloc::site::Wired;
 use hearth_boot::Mac;
 use serde::Serialize;
 
+use crate::hosts::Hosts;
 use crate::nodes::NODES_MAX;
-use crate::site_tree::Hosts;
 
 /// How a list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -40,6 +40,7 @@ use netstack::wire::key::Key;
 
 use crate::config;
 use crate::events::{Event, Severity};
+use crate::hosts::Hosts;
 use crate::output::{count, count_of};
 
 pub use asked::Asked;
@@ -97,6 +98,8 @@ pub struct Setup {
     pub config: config::Overlay,
     /// Rate of every node's link, in bits a second: section `[broadcast]`.
     pub link_rate: u64,
+    /// Nodes by the host names of the site.
+    pub hosts: Arc<Hosts>,
 }
 
 /// What a node sent last.
@@ -153,6 +156,7 @@ enum State {
 pub struct Overlay {
     front: FrontEnd,
     config: config::Overlay,
+    hosts: Arc<Hosts>,
     layout: Layout,
     state: State,
     hello_at: Instant,
@@ -245,7 +249,7 @@ impl Overlay {
             loads: loads::Loads::default(),
             link: loads::gbits(setup.link_rate),
             look_at: now,
-            dedicated: nodes_of("overlay.dedicated", &setup.config.dedicated)?,
+            dedicated: nodes_of(&setup.hosts, "overlay.dedicated", &setup.config.dedicated)?,
             rows_stream: None,
             totals_stream: None,
             calls_stream: None,
@@ -267,6 +271,7 @@ impl Overlay {
             events: Vec::new(),
             changes: Batch::default(),
             config: setup.config,
+            hosts: setup.hosts,
         };
         if !overlay.config.enabled {
             // Nodes ask who is there; they are told to be silent.
@@ -332,7 +337,7 @@ impl Overlay {
             let scope = match nodes.as_str() {
                 "" => continue,
                 "all" => Scope::All,
-                list => Scope::Nodes(ranges(&nodes_of(key, list)?)),
+                list => Scope::Nodes(ranges(&nodes_of(&self.hosts, key, list)?)),
             };
             let period = Micros::from_millis(self.config.period_ms);
             let spec = StreamSpec {

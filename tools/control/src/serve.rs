@@ -35,6 +35,7 @@ use crate::clock::{self, Clock};
 use crate::control::{self, Core, Shared};
 use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
+use crate::hosts::Hosts;
 use crate::jobs::kept::{self, Outputs};
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
@@ -127,6 +128,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         })),
     };
     let table = table.admitting(Admission::of(&options.config.admission));
+    let hosts = Arc::new(Hosts::of(table.names()));
     let address = control_address(&options)?;
     let listen = SocketAddrV4::new(
         address.map_or(Ipv4Addr::LOCALHOST, |(ip, _)| ip),
@@ -140,7 +142,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let notices = std::mem::take(&mut past.notices);
     let instance = instance_text(past.instance);
     let checkpointer = past.checkpointer.clone();
-    let shared = control_state(&options, clock, table, listen, past)?;
+    let shared = control_state(&options, clock, table, hosts.clone(), listen, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
     let tcp = tcp_listener(&options.http)?;
     let status = api::types::Status {
@@ -167,7 +169,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     tokio::spawn(ledger::checkpoints(checkpointer.clone()));
     tokio::spawn(look_over(shared.clone(), options.state.store()));
     let newest_event = shared.lock().events.newest();
-    let monitor = monitor(&options, &status, newest_event);
+    let monitor = monitor(&options, &status, newest_event, hosts.clone());
     tokio::spawn(monitor::sample::run(shared.clone(), monitor.clone()));
     let switch = switch(&options, address)?;
     tokio::spawn(power::watch(shared.clone(), switch.clone()));
@@ -178,6 +180,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         boot: boot.clone(),
         status: Arc::new(status),
         clock,
+        hosts,
     });
     let (unix_max, tcp_max) = bounded::limits();
     if let Some(tcp) = tcp {
@@ -296,6 +299,7 @@ fn monitor(
     options: &Options,
     status: &api::types::Status,
     newest_event: Arc<AtomicU64>,
+    hosts: Arc<Hosts>,
 ) -> Arc<Monitor> {
     let kept = &options.config.monitor;
     let widths = options.tree().map(|tree| tree.widths().to_vec());
@@ -314,6 +318,7 @@ fn monitor(
         version: status.version.clone(),
         started_unix_us: status.started_unix_us,
         newest_event,
+        hosts,
     })
 }
 
@@ -448,6 +453,7 @@ fn control_state(
     options: &Options,
     clock: Clock,
     table: NodeTable,
+    hosts: Arc<Hosts>,
     listen: SocketAddrV4,
     past: ledger::Opened,
 ) -> anyhow::Result<Arc<Shared>> {
@@ -527,6 +533,7 @@ fn control_state(
         seed: random_u64()?,
         config: options.config.overlay.clone(),
         link_rate: options.config.broadcast.rate.bytes_per_second() * 8,
+        hosts,
     };
     let mut overlay = Overlay::new(setup, now).map_err(anyhow::Error::msg)?;
     overlay.reopen(now, past.streams, |job| runner.present(job).is_some());

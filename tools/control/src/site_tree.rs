@@ -1,12 +1,12 @@
 //! The shape of the network as it is configured: widths, or a file of the site's own tree.
 //!
 //! Key types: [`Shape`] (what `--tree` and `serve.tree` take), [`Network`] (what comes of it).
-//! Neighbours: `hearth_alloc::site` reads the file, `nodes` has the host names of the list of
+//! Neighbours: `hearth_alloc::site` reads the file, `hosts` has the host names of the list of
 //! nodes, `serve` hands the tree on.
 //!
 //! Invariant: in a site's own tree, the number of a node is its place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -16,6 +16,7 @@ use hearth_alloc::site::{Site, Wired};
 use hearth_qemu::Tree;
 
 use crate::hostlist;
+use crate::hosts::Hosts;
 use crate::nodes::{NODES_MAX, NodeTable};
 
 /// Most bytes of a file: some hundred for each of the most nodes.
@@ -116,36 +117,6 @@ pub fn own(name: &str) -> Option<u32> {
     (hostlist::name(number) == name).then_some(number)
 }
 
-/// Numbers by host name, with or without the domain.
-#[derive(Debug, Default)]
-pub struct Hosts {
-    full: BTreeMap<String, u32>,
-    /// Names without domains; none where several hosts have one.
-    short: BTreeMap<String, Option<u32>>,
-}
-
-impl Hosts {
-    /// Of these.
-    pub fn of<'a>(names: impl Iterator<Item = (&'a str, u32)>) -> Self {
-        let mut hosts = Hosts::default();
-        for (name, node) in names {
-            hosts.full.insert(name.to_string(), node);
-            let short = name.split('.').next().unwrap_or(name);
-            let of_short = hosts.short.entry(short.to_string());
-            of_short
-                .and_modify(|node| *node = None)
-                .or_insert(Some(node));
-        }
-        hosts
-    }
-
-    /// The number of a host.
-    pub fn node(&self, name: &str) -> Option<u32> {
-        let by_short = || self.short.get(name).copied().flatten();
-        self.full.get(name).copied().or_else(by_short)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,12 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_domain_is_that_of_one_host_alone() {
-        let names = [("a.x", 0), ("b.x", 1), ("b.y", 2)];
-        let hosts = Hosts::of(names.into_iter());
-        assert_eq!(hosts.node("a"), Some(0));
-        assert_eq!(hosts.node("b"), None);
-        assert_eq!(hosts.node("b.y"), Some(2));
+    fn own_names_are_written_in_one_way() {
         assert_eq!((own("n7"), own("n07"), own("x7")), (Some(7), None, None));
     }
 }

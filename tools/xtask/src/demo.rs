@@ -24,6 +24,9 @@ pub struct Options {
     /// Number of nodes
     #[arg(long, default_value_t = 4)]
     nodes: u32,
+    /// Network cards of the nodes, as `hearth up` takes them: e1000e, or n0=e1000,n[1-2]=e1000e
+    #[arg(long, value_name = "CARD")]
+    nic: Option<String>,
     /// Leave the cluster up at the end
     #[arg(long)]
     keep: bool,
@@ -192,13 +195,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         .stderr(Stdio::null())
         .status();
     title("Booting diskless nodes over the network");
-    let up = ["up", "--nodes", "*", "--tree", "2x2", "--memory", "48M"];
-    let words: &[&str] = if options.nodes == 4 {
-        &up
-    } else {
-        &["up", "--nodes", "*", "--memory", "48M"]
-    };
-    let result = stage.show(words, "", 0).and_then(|()| {
+    let result = stage.show(&up(options), "", 0).and_then(|()| {
         SCENES.iter().try_for_each(|scene| {
             title(scene.says);
             stage.show(scene.words, scene.input, scene.status)
@@ -218,6 +215,22 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     );
     eprintln!("`cargo xtask test` tests everything; README.md says how to use it.");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The command that brings the cluster up.
+fn up(options: &Options) -> Vec<&str> {
+    let mut words = vec!["up", "--nodes", "*", "--memory", "48M"];
+    if options.nodes == 4 {
+        words.extend(["--tree", "2x2"]);
+    }
+    if let Some(cards) = &options.nic {
+        words.extend(["--nic", cards]);
+        // QEMU has no boot ROM for this one.
+        if cards.contains("igb") {
+            words.push("--direct");
+        }
+    }
+    words
 }
 
 fn title(text: &str) {
@@ -281,6 +294,19 @@ impl Stage<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cluster_has_the_cards_that_are_wanted() {
+        let words = |nodes, nic: Option<&str>| {
+            let nic = nic.map(str::to_owned);
+            let keep = false;
+            up(&Options { nodes, nic, keep }).join(" ")
+        };
+        assert_eq!(words(4, None), "up --nodes * --memory 48M --tree 2x2");
+        let mixed = words(3, Some("n0=e1000,n1=e1000e"));
+        assert_eq!(mixed, "up --nodes * --memory 48M --nic n0=e1000,n1=e1000e");
+        assert!(words(4, Some("igb")).ends_with("--nic igb --direct"));
+    }
 
     #[test]
     fn every_program_of_the_show_is_built() {

@@ -1,8 +1,9 @@
 //! How fast the time-stamp counter and the APIC timer run.
 //!
-//! The CPU or the hypervisor says it (CPUID 0x15, hypervisor leaf 0x40000010, CPUID 0x16), else
-//! both are measured against the first of HPET, ACPI timer and 8254 that counts. A measurement
-//! tolerates stalls of the (virtual) CPU: each reading is bracketed by two readings of the counter,
+//! The CPU or the hypervisor says it (CPUID 0x15, hypervisor leaf 0x40000010), else both are
+//! measured against the first of HPET, ACPI timer and 8254 that counts. Where none does, the
+//! frequency of the data sheet counts (CPUID 0x16): it may be wrong by some parts in a thousand, and
+//! a measurement by less than one. A measurement tolerates stalls of the (virtual) CPU: each reading is bracketed by two readings of the counter,
 //! the narrowest of several brackets is taken, and what lies between the first and the last reading
 //! does not matter.
 //!
@@ -80,20 +81,26 @@ struct Run {
 /// deadline.
 pub fn init(machine: &Machine) {
     apic::start_timer_masked();
-    let (tsc_hz, ticks, counts, source) = match said_by_cpu() {
-        Some((hz, source)) => {
-            let (ticks, counts) = measure_ticks(hz);
-            (hz, ticks, counts, source)
-        }
-        None => {
-            let (run, source) = measure_all(machine);
-            debug!(
-                "clock",
-                "measurement {} counts long, uncertain by {}", run.length, run.slack
-            );
-            (run.tsc_hz, run.ticks, run.ticks_counts, source)
-        }
+    let said = |(hz, source)| {
+        let (ticks, counts) = measure_ticks(hz);
+        (hz, ticks, counts, source)
     };
+    let measured = |(run, source): (Run, _)| {
+        debug!(
+            "clock",
+            "measurement {} counts long, uncertain by {}", run.length, run.slack
+        );
+        (run.tsc_hz, run.ticks, run.ticks_counts, source)
+    };
+    let found = said_exactly().map(said);
+    let found = found.or_else(|| measure_all(machine).map(measured));
+    let found = found.or_else(|| said_by_data_sheet().map(said));
+    let (tsc_hz, ticks, counts, source) = found.unwrap_or_else(|| {
+        panic!(
+            "no clock: the CPU does not say its frequency (CPUID 0x15, 0x16), and none of HPET, \
+             ACPI timer and 8254 counts; switch one of them on in the firmware's set-up"
+        )
+    });
     apic::stop_timer();
     let ticks_hz = u128::from(ticks) * u128::from(tsc_hz) / u128::from(counts);
     let rates = Rates {
@@ -131,23 +138,25 @@ fn rates() -> &'static Rates {
     RATES.get().expect("clock::init has not run")
 }
 
-/// Frequency of the counter as the CPU (crystal and ratio, then the data sheet's) or the hypervisor
-/// states it.
-fn said_by_cpu() -> Option<(u64, &'static str)> {
-    let highest = cpuid!(0).eax;
+/// Frequency of the counter as the CPU (crystal and ratio) or the hypervisor states it.
+fn said_exactly() -> Option<(u64, &'static str)> {
     let crystal = || {
-        let leaf = (highest >= 0x15).then(|| cpuid!(0x15, 0))?;
+        let leaf = (cpuid!(0).eax >= 0x15).then(|| cpuid!(0x15, 0))?;
         clock::by_crystal(leaf.eax, leaf.ebx, leaf.ecx)
     };
     let hypervisor = || {
         let is_there = cpuid!(1).ecx >> 31 & 1 == 1 && cpuid!(0x4000_0000).eax >= 0x4000_0010;
         clock::by_hypervisor(is_there.then(|| cpuid!(0x4000_0010).eax)?)
     };
-    let base = || clock::by_base((highest >= 0x16).then(|| cpuid!(0x16, 0).eax)?);
     crystal()
         .map(|hz| (hz, "CPUID 0x15"))
         .or_else(|| hypervisor().map(|hz| (hz, "hypervisor")))
-        .or_else(|| base().map(|hz| (hz, "CPUID 0x16")))
+}
+
+/// Frequency that the counter nominally has.
+fn said_by_data_sheet() -> Option<(u64, &'static str)> {
+    let leaf = (cpuid!(0).eax >= 0x16).then(|| cpuid!(0x16, 0))?;
+    clock::by_base(leaf.eax).map(|hz| (hz, "CPUID 0x16"))
 }
 
 /// APIC timer ticks in some counts of a counter that runs at `hz`: (ticks, counts).
@@ -191,17 +200,14 @@ pub fn by_each_timer(machine: &Machine) -> alloc::vec::Vec<(&'static str, u64)> 
 }
 
 /// Measures against the first timer that counts.
-fn measure_all(machine: &Machine) -> (Run, &'static str) {
+fn measure_all(machine: &Machine) -> Option<(Run, &'static str)> {
     for reference in timers(machine) {
         match measure(&reference) {
-            Some(run) => return (run, reference.name()),
+            Some(run) => return Some((run, reference.name())),
             None => warn!("clock", "the {} does not count", reference.name()),
         }
     }
-    panic!(
-        "no clock: the CPU does not say its frequency (CPUID 0x15, 0x16), and none of HPET, ACPI \
-         timer and 8254 counts; switch one of them on in the firmware's set-up"
-    )
+    None
 }
 
 /// Measures against one timer; `None` when it does not count.

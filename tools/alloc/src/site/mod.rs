@@ -51,6 +51,19 @@ impl Word {
     }
 }
 
+/// The host names of a list: `tux[0-3,7],login1`, `r[1-2]n[01-16]`.
+///
+/// # Errors
+/// [`SiteError`], of line 1.
+pub fn host_names(list: &str) -> Result<Vec<String>, SiteError> {
+    let list = Word {
+        line: 1,
+        text: list.to_string(),
+    };
+    let names = hosts::expand(&list, &mut 0)?;
+    Ok(names.into_iter().map(|name| name.text).collect())
+}
+
 /// A switch: what is directly below it.
 #[derive(Debug)]
 struct Switch {

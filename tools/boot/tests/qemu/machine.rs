@@ -41,6 +41,11 @@ impl Machine {
             )
     }
 
+    /// A machine with PCI Express, as a server has it, and SeaBIOS.
+    pub fn q35() -> Machine {
+        Machine::new(&["-M", "q35,graphics=off", "-m", "64"])
+    }
+
     fn new(options: &[&str]) -> Machine {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-accel", "tcg,tb-size=64", "-cpu", "max", "-nodefaults"]);
@@ -112,6 +117,21 @@ impl Machine {
         self.options(&["-kernel", &path(kernel), "-initrd", &path(initrd)])
             .options(&["-append", command_line])
             .card(",romfile=")
+    }
+
+    /// Started by QEMU's own loader from the boot image, with this card, from which it does not
+    /// boot.
+    pub fn starts_with_card(self, card: &str) -> Machine {
+        let image = crate::output("hearth.efi").display().to_string();
+        let card = format!("{card},netdev=n0,mac={MAC},romfile=");
+        self.options(&["-kernel", &image, "-append", "hearth.console=ttyS0"])
+            .options(&["-device", &card])
+    }
+
+    /// With a monitor ([`crate::monitor`]) at this socket.
+    pub fn with_monitor(self, socket: &Path) -> Machine {
+        let monitor = format!("unix:{},server=on,wait=off", socket.display());
+        self.options(&["-qmp", &monitor])
     }
 
     fn card(self, more: &str) -> Machine {

@@ -8,10 +8,10 @@
 //! | [`media`] | GRUB, USB sticks and CDs |
 //! | [`screen`] | a machine without a serial port |
 //! | [`secure_boot`] | signed images |
-//! | [`on_request`] | what takes long, or downloads something |
+//! | [`on_request`] | what takes long, or downloads something; each network card |
 //!
 //! The last ones run control and the command line as users have them ([`rack`]) beside a machine of
-//! QEMU's ([`machine`]). Run by `cargo xtask test`; by hand `cargo xtask build`, then
+//! QEMU's ([`machine`], [`monitor`]). Run by `cargo xtask test`; by hand `cargo xtask build`, then
 //! `cargo test -p hearth-boot --test qemu -- --ignored`, or, with a name behind it, those with that
 //! name.
 //!
@@ -21,6 +21,7 @@ mod joining;
 mod loading;
 mod machine;
 mod media;
+mod monitor;
 mod on_request;
 mod rack;
 mod screen;

@@ -1,5 +1,7 @@
-//! What takes long or downloads something, and is therefore not in every run:
-//! `cargo test -p hearth-boot --test qemu -- --ignored on_request`.
+//! What takes long or downloads something, and is therefore not in every run but in
+//! `cargo xtask test --full`; by hand `cargo test -p hearth-boot --test qemu -- --ignored on_request`.
+
+mod cards;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

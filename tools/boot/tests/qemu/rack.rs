@@ -77,9 +77,16 @@ impl Rack {
         self.folder.path()
     }
 
+    /// A `hearth` command, for a test that does something while it runs.
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = hearth_in(self.folder.path());
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
     /// What a `hearth` command prints; it must succeed.
     pub fn hearth<S: AsRef<OsStr>>(&self, arguments: &[S]) -> String {
-        let output = hearth_in(self.folder.path()).args(arguments).output();
+        let output = self.command(arguments).output();
         let output = output.expect("hearth starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{}: {said}", output.status);
@@ -100,15 +107,31 @@ impl Rack {
     }
 
     /// Switches a machine on and waits until it is a node that runs in one boot from power-on.
-    /// Returns the boot and what the machine wrote.
+    /// Returns the boot and what the machine wrote; the machine is off then.
     pub fn joins(&self, machine: Machine) -> (serde_json::Value, String) {
-        let begin = Instant::now();
+        let (boot, machine) = self.runs(machine);
+        (boot, machine.console())
+    }
+
+    /// The same with a machine that stays on.
+    pub fn runs(&self, machine: Machine) -> (serde_json::Value, Started) {
         let mut machine = self.start(machine);
+        let boot = self.await_join(&mut machine, |_| true);
+        (boot, machine)
+    }
+
+    /// Waits until a machine has joined, in a boot that is wanted.
+    pub fn await_join(
+        &self,
+        machine: &mut Started,
+        is_wanted: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        let begin = Instant::now();
         loop {
             let boot = self.boot().filter(|boot| has_stage(boot, "joined"));
-            if let Some(boot) = boot {
+            if let Some(boot) = boot.filter(&is_wanted) {
                 println!("joined after {:?}", begin.elapsed());
-                return (boot, machine.console());
+                return boot;
             }
             let late = begin.elapsed() > LIMIT;
             if machine.is_off() || late {

@@ -1,16 +1,15 @@
-//! A machine without a serial port: its log is on the screen that UEFI firmware has left.
+//! A machine without a serial port: its log is on the screen that firmware or GRUB has left.
 //!
 //! The picture that QEMU takes of the screen is read with the font of the kernel. A copy of it
 //! stays in the folder that `HEARTH_SCREENS` names, for people.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
 use crate::machine::Machine;
+use crate::monitor::Monitor;
 use crate::rack::{LIMIT, Rack, has_stage, in_namespace};
 
 const WEIGHT: FontWeight = FontWeight::Regular;
@@ -25,62 +24,59 @@ fn the_log_is_on_the_screen_where_there_is_no_serial_port() {
         "screen::the_log_is_on_the_screen_where_there_is_no_serial_port",
         || {
             let rack = Rack::new(&[]);
-            let socket = rack.file("qmp.sock");
-            let qmp = format!("unix:{},server=on,wait=off", socket.display());
-            let machine = Machine::uefi(rack.folder())
-                .boots_by_network()
-                .options(&["-device", "VGA", "-qmp", &qmp]);
-            let mut machine = machine.start_without_serial_port();
-            let begin = Instant::now();
-            while !rack.boot().is_some_and(|boot| has_stage(&boot, "joined")) {
-                let late = begin.elapsed() > LIMIT;
-                let timeline = || rack.hearth(&["timeline"]);
-                assert!(!machine.is_off() && !late, "not joined: {}", timeline());
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            let picture = rack.file("screen.ppm");
-            // The event of a join and the line about it are not one moment.
-            let text = loop {
-                take_picture(&socket, &picture);
-                let text = Picture::read(&picture).text();
-                if text.contains(" joined") {
-                    break text;
-                }
-                assert!(begin.elapsed() < LIMIT, "no line of a join:\n{text}");
-                std::thread::sleep(Duration::from_millis(200));
-            };
-            if let Some(folder) = std::env::var_os("HEARTH_SCREENS") {
-                let copy = Path::new(&folder).join("screen.ppm");
-                std::fs::copy(&picture, copy).expect("a folder that can be written to");
-            }
-            println!("{text}");
-            for words in ["Hearth ", "KiB of memory", "address 10.117."] {
-                assert!(text.contains(words), "no {words:?} in:\n{text}");
-            }
+            let machine = Machine::uefi(rack.folder()).boots_by_network();
+            shows_its_log(&rack, machine);
         },
     );
 }
 
-/// Has QEMU write down what the screen shows.
-fn take_picture(socket: &Path, to: &Path) {
-    let mut stream = UnixStream::connect(socket).expect("QEMU listens");
-    let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
-    let mut answer = || loop {
-        let line = lines.next().expect("QEMU answers").expect("text");
-        assert!(!line.contains("\"error\""), "{line}");
-        if line.contains("\"return\"") || line.contains("\"QMP\"") {
-            return;
+/// A BIOS is in text mode; the menu on the stick has GRUB ask for another one.
+#[test]
+#[ignore = "needs QEMU, a network namespace, GRUB and the outputs of `cargo xtask build`"]
+fn the_log_is_on_the_screen_of_a_bios_with_a_stick() {
+    in_namespace(
+        "screen::the_log_is_on_the_screen_of_a_bios_with_a_stick",
+        || {
+            let rack = Rack::new(&[]);
+            let medium = rack.file("hearth.iso");
+            let path = medium.display().to_string();
+            rack.hearth(&["image", "usb", "--output", &path]);
+            shows_its_log(&rack, Machine::bios().boots_from_stick(&medium));
+        },
+    );
+}
+
+/// Starts a machine with a screen and no serial port, and reads its log there.
+fn shows_its_log(rack: &Rack, machine: Machine) {
+    let socket = rack.file("qmp.sock");
+    let machine = machine.with_monitor(&socket).options(&["-device", "VGA"]);
+    let mut machine = machine.start_without_serial_port();
+    let begin = Instant::now();
+    while !rack.boot().is_some_and(|boot| has_stage(&boot, "joined")) {
+        let late = begin.elapsed() > LIMIT;
+        let timeline = || rack.hearth(&["timeline"]);
+        assert!(!machine.is_off() && !late, "not joined: {}", timeline());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut monitor = Monitor::connect(&socket);
+    let picture = rack.file("screen.ppm");
+    // The event of a join and the line about it are not one moment.
+    let text = loop {
+        monitor.execute("screendump", serde_json::json!({ "filename": picture }));
+        let text = Picture::read(&picture).text();
+        if text.contains(" joined") {
+            break text;
         }
+        assert!(begin.elapsed() < LIMIT, "no line of a join:\n{text}");
+        std::thread::sleep(Duration::from_millis(200));
     };
-    answer();
-    let picture = serde_json::json!({ "filename": to });
-    for (command, arguments) in [
-        ("qmp_capabilities", serde_json::json!({})),
-        ("screendump", picture),
-    ] {
-        let line = serde_json::json!({ "execute": command, "arguments": arguments });
-        writeln!(stream, "{line}").expect("QEMU reads");
-        answer();
+    if let Some(folder) = std::env::var_os("HEARTH_SCREENS") {
+        let copy = Path::new(&folder).join("screen.ppm");
+        std::fs::copy(&picture, copy).expect("a folder that can be written to");
+    }
+    println!("{text}");
+    for words in ["Hearth ", "KiB of memory", "address 10.117."] {
+        assert!(text.contains(words), "no {words:?} in:\n{text}");
     }
 }
 

@@ -131,8 +131,7 @@ pub async fn begin(
     let hash = programs::parse_hash(&request.object)?;
     let file = api.shared.programs.find(&hash).await;
     let file = file.ok_or_else(|| programs::unknown_program(&hash))?;
-    let named = request.nodes.as_deref().map(hostlist::parse).transpose();
-    let named = named.map_err(Refusal::bad_request)?;
+    let named = api.nodes_if(request.nodes.as_deref())?;
     let described = describe(&request.name, &file).await?;
     if !request.wait {
         awaited_are_back(&api, named.as_deref()).await;
@@ -242,8 +241,7 @@ pub async fn drop_file(
     State(api): State<Api>,
     Json(request): Json<FileDropRequest>,
 ) -> Result<Json<DropAnswer>, Refusal> {
-    let named = request.nodes.as_deref().map(hostlist::parse).transpose();
-    let named = named.map_err(Refusal::bad_request)?;
+    let named = api.nodes_if(request.nodes.as_deref())?;
     let file = {
         let core = api.shared.lock();
         find(core.casts.files.iter(), &request.file)?

@@ -22,7 +22,6 @@ use super::types::{
 use super::{Api, Refusal, casts, past, programs};
 use crate::config::{GRACE_MOST_S, Load};
 use crate::control::Core;
-use crate::hostlist;
 use crate::jobs::allocator::Want;
 use crate::jobs::command_line;
 use crate::jobs::kept::KeptReader;
@@ -70,7 +69,7 @@ pub async fn submit(
     if !request.no_precheck {
         check_program(&program_name, &program)?;
     }
-    let want = want(&request)?;
+    let want = want(&api, &request)?;
     let mut terms = terms(&api, &request).await?;
     terms.output_files = output_files(local.map(|Extension(ConnectInfo(peer))| peer), &request)?;
     let files = casts::job_files(&api, &request.with).await?;
@@ -178,9 +177,8 @@ fn output_files(local: Option<LocalPeer>, request: &JobRequest) -> Result<Wanted
 }
 
 /// Which nodes the job asks for.
-fn want(request: &JobRequest) -> Result<Want, Refusal> {
-    let list = |text: &Option<String>| text.as_deref().map(hostlist::parse).transpose();
-    let list = |text: &Option<String>| list(text).map_err(Refusal::bad_request);
+fn want(api: &Api, request: &JobRequest) -> Result<Want, Refusal> {
+    let list = |text: &Option<String>| api.nodes_if(text.as_deref());
     let nodes = list(&request.nodes)?;
     let with = list(&request.nodelist)?.unwrap_or_default();
     let named = nodes.as_ref().map_or(with.len(), Vec::len);

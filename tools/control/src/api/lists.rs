@@ -72,6 +72,7 @@ pub async fn nodes(State(api): State<Api>) -> Json<Vec<NodeInfo>> {
         list.insert(status.node.0, info);
     }
     for info in list.values_mut() {
+        info.host = api.hosts.name(info.node).map(str::to_string);
         info.drained = core.runner.drained(info.node).cloned();
         if info.state == NodeState::Absent && core.runner.awaits(info.node) {
             info.state = NodeState::Awaited;
@@ -105,6 +106,7 @@ fn absent(machine: &Machine) -> NodeInfo {
         since_unix_us: None,
         job: None,
         mac: mac_text(machine.mac),
+        host: None,
         address: machine.address.map(|address| address.to_string()),
         image_version: None,
         build_id: None,
@@ -164,6 +166,7 @@ fn node_info(core: &Core, status: &NodeStatus, date: impl Fn(u64) -> u64) -> Nod
             None
         },
         mac: mac_text(status.mac),
+        host: None,
         address: Some(status.addr.to_string()),
         image_version: Some(version),
         build_id: Some(secrets::encode_hex(&status.build_id)),

@@ -40,6 +40,7 @@ use utoipa_axum::routes;
 
 use crate::clock::Clock;
 use crate::control::Shared;
+use crate::hosts::Hosts;
 use crate::monitor::Monitor;
 use crate::power::Switch;
 
@@ -62,6 +63,20 @@ pub struct Api {
     pub switch: Arc<Switch>,
     /// Protocol time, to date what the endpoint reports.
     pub clock: Clock,
+    /// Nodes by the host names of the site.
+    pub hosts: Arc<Hosts>,
+}
+
+impl Api {
+    /// The nodes of a list.
+    fn nodes(&self, list: &str) -> Result<Vec<u32>, Refusal> {
+        self.hosts.list(list).map_err(Refusal::bad_request)
+    }
+
+    /// The same of a list that may be left out.
+    fn nodes_if(&self, list: Option<&str>) -> Result<Option<Vec<u32>>, Refusal> {
+        list.map(|list| self.nodes(list)).transpose()
+    }
 }
 
 /// All routes, without access control.
@@ -104,6 +119,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(description::get))
         .routes(routes!(lists::status))
         .routes(routes!(lists::nodes))
+        .routes(routes!(nodes::named))
         .routes(routes!(nodes::leave))
         .routes(routes!(stopping::stop))
         .routes(routes!(nodes::waiting))

@@ -311,7 +311,7 @@ impl Question {
         let nodes = match self.nodes.as_deref() {
             None | Some("") => None,
             Some(list) => {
-                let mut nodes = hostlist::parse(list).map_err(Refusal::bad_request)?;
+                let mut nodes = monitor.hosts().list(list).map_err(Refusal::bad_request)?;
                 nodes.sort_unstable();
                 nodes.dedup();
                 Some(nodes)
@@ -516,7 +516,10 @@ async fn by_node(
     // All nodes together have as many values as an answer may.
     let nodes = match question.nodes.as_deref() {
         None | Some("") => monitor.now().picture.nodes.len(),
-        Some(list) => hostlist::parse(list).map_err(Refusal::bad_request)?.len(),
+        Some(list) => {
+            let nodes = monitor.hosts().list(list);
+            nodes.map_err(Refusal::bad_request)?.len()
+        }
     };
     let room = (VALUES_MAX / nodes.max(1)) as u64;
     // More than any question can ask for is refused as such.

@@ -12,8 +12,8 @@ use netstack::control::{LeaveRefused, NodeState};
 use netstack::ids::NodeId;
 
 use super::types::{
-    ApproveRequest, Approved, Done, NodeLogPart, NodeLogQuery, POWERED_MAX, PowerRequest, Powered,
-    WaitingMachine,
+    ApproveRequest, Approved, Done, NamedQuery, NodeLogPart, NodeLogQuery, POWERED_MAX,
+    PowerRequest, Powered, WaitingMachine,
 };
 use super::{Api, Refusal, queue};
 use crate::control::Core;
@@ -39,6 +39,18 @@ pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json
     };
     api.shared.kick();
     asked.map(|()| Json(Done {}))
+}
+
+/// The numbers of the nodes that a list names, in its order.
+///
+/// A list names nodes as `n0`, `n[0-3,7]`, or by the host names of the site: `tux[1-3]`. Every
+/// other route that takes nodes takes the same; these need not be there.
+#[utoipa::path(get, path = "/v1/nodes/named", tag = "nodes", params(NamedQuery), responses((status = 200, body = Vec<u32>), (status = 400, body = super::types::ErrorBody)))]
+pub async fn named(
+    State(api): State<Api>,
+    Query(query): Query<NamedQuery>,
+) -> Result<Json<Vec<u32>>, Refusal> {
+    api.nodes(&query.list).map(Json)
 }
 
 /// Machines that want to join and wait for approval.
@@ -109,7 +121,7 @@ pub async fn power(
     State(api): State<Api>,
     Json(request): Json<PowerRequest>,
 ) -> Result<Json<Vec<Powered>>, Refusal> {
-    let nodes = hostlist::parse(&request.nodes).map_err(Refusal::bad_request)?;
+    let nodes = api.nodes(&request.nodes)?;
     if nodes.len() > POWERED_MAX {
         return Err(Refusal::bad_request(format!(
             "at most {POWERED_MAX} nodes at a time; these are {}",

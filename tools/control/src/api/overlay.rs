@@ -155,7 +155,8 @@ pub async fn open(
     State(api): State<Api>,
     Json(request): Json<StreamRequest>,
 ) -> Result<Json<StreamOpened>, Refusal> {
-    let (job, mut spec) = wanted(request)?;
+    let nodes = api.nodes_if(request.nodes.as_deref())?;
+    let (job, mut spec) = wanted(request, nodes)?;
     let now = api.shared.now();
     let mut core = api.shared.lock();
     switched_on(&core)?;
@@ -243,11 +244,14 @@ pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Js
 }
 
 /// The job whose nodes a request is about, if it names one, and the stream that it wants, of all
-/// other nodes that it names.
-fn wanted(request: StreamRequest) -> Result<(Option<u64>, StreamSpec), Refusal> {
-    let scope = match (request.job, &request.nodes) {
+/// other `nodes` that it names.
+fn wanted(
+    request: StreamRequest,
+    nodes: Option<Vec<u32>>,
+) -> Result<(Option<u64>, StreamSpec), Refusal> {
+    let scope = match (request.job, nodes) {
         (_, None) => Scope::All,
-        (None, Some(list)) => layout::nodes_scope(list).map_err(Refusal::bad_request)?,
+        (None, Some(nodes)) => layout::nodes_scope(nodes),
         (Some(_), Some(_)) => {
             return Err(Refusal::bad_request(
                 "a stream is of a job or of nodes: leave one of them out",
@@ -320,12 +324,12 @@ mod tests {
     }
 
     fn refused(request: StreamRequest) -> String {
-        wanted(request).unwrap_err().body.error
+        wanted(request, None).unwrap_err().body.error
     }
 
     #[test]
     fn names_are_looked_up_and_no_more_than_a_stream_can_have() {
-        let (job, spec) = wanted(request(&["hearth_program_counter_0", "1"])).unwrap();
+        let (job, spec) = wanted(request(&["hearth_program_counter_0", "1"]), None).unwrap();
         let counter = MetricId(MetricId::FIRST_PROGRAM);
         assert_eq!(
             (job, spec.metrics, spec.scope),
@@ -363,7 +367,7 @@ mod tests {
                 hold_ms,
                 ..request(&metrics)
             };
-            let (_, spec) = wanted(request).unwrap();
+            let (_, spec) = wanted(request, None).unwrap();
             assert!(spec.check().is_err(), "{period_ms} {hold_ms:?}");
         }
     }

@@ -16,7 +16,6 @@ use super::types::{
     Done, DrainRequest, JobInfo, JobState, PriorityRequest, QueuedJob, ResumeRequest,
 };
 use super::{Api, Refusal};
-use crate::hostlist;
 use crate::jobs::{JobError, NodeError, Runner};
 
 /// Which jobs are wanted; what is absent does not matter.
@@ -154,7 +153,7 @@ pub async fn drain(
     State(api): State<Api>,
     Json(request): Json<DrainRequest>,
 ) -> Result<Json<Done>, Refusal> {
-    let nodes = hostlist::parse(&request.nodes).map_err(Refusal::bad_request)?;
+    let nodes = api.nodes(&request.nodes)?;
     let by = match request.by.is_empty() {
         true => crate::user::name(),
         false => request.by,
@@ -170,7 +169,7 @@ pub async fn resume(
     State(api): State<Api>,
     Json(request): Json<ResumeRequest>,
 ) -> Result<Json<Done>, Refusal> {
-    let nodes = hostlist::parse(&request.nodes).map_err(Refusal::bad_request)?;
+    let nodes = api.nodes(&request.nodes)?;
     let resumed = api.shared.with_runner(|runner, _, _| runner.resume(&nodes));
     resumed.map(|()| Json(Done {})).map_err(node_refusal)
 }

@@ -27,7 +27,7 @@ pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
     Reuse, UnknownCall, WireCounts,
 };
-pub use node_log::{NodeLogPart, NodeLogQuery};
+pub use node_log::{NamedQuery, NodeLogPart, NodeLogQuery};
 pub use power::{POWERED_MAX, PowerRequest, Powered};
 pub use queue::{AfterCondition, AfterJob, ArrayTask, Drained, KeptOutput, Placement, Why};
 pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};
@@ -91,6 +91,9 @@ pub struct NodeInfo {
     pub job: Option<u64>,
     /// MAC address.
     pub mac: String,
+    /// Host name that the site's list has.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Address of its control traffic.
     pub address: Option<String>,
     /// Version of the image it booted.

@@ -208,8 +208,7 @@ pub async fn drop_programs(
     State(api): State<Api>,
     Json(request): Json<DropRequest>,
 ) -> Result<Json<DropAnswer>, Refusal> {
-    let named = request.nodes.as_deref().map(hostlist::parse).transpose();
-    let named = named.map_err(Refusal::bad_request)?;
+    let named = api.nodes_if(request.nodes.as_deref())?;
     let all_nodes = named.is_none();
     let meant = match &request.program {
         Some(text) => Some(find(&known(&api).await?, text)?),

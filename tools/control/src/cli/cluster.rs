@@ -19,7 +19,7 @@ use hearth_qemu::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::up_progress::Display;
-use super::{Global, exit, node_log, print_json, print_text, table};
+use super::{Global, exit, named, node_log, print_json, print_text, table};
 use crate::output::count;
 use crate::paths::qemu_paths;
 use crate::{clock, config, hostlist};
@@ -333,7 +333,7 @@ fn watch_interrupts() -> anyhow::Result<Arc<AtomicU8>> {
 /// Shows what a QEMU node writes to its serial console, until interrupted; of other nodes what they
 /// have told control of their log.
 pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> {
-    let [node] = hostlist::parse(&options.node)?[..] else {
+    let [node] = named::nodes(global, &options.node)?[..] else {
         return Err(exit::Usage(format!(
             "one console at a time; {} names several nodes",
             options.node

@@ -104,9 +104,17 @@ fn grub(global: &Global, start: &Start) -> anyhow::Result<()> {
     ))
 }
 
-/// An entry of GRUB's menu, the same by BIOS and by UEFI.
+/// An entry of GRUB's menu, the same by BIOS and by UEFI. A kernel without a serial port writes to
+/// the screen, for which a BIOS has to be asked for a mode with pixels.
 fn menu_entry(image: &str, command_line: &str) -> String {
-    format!("menuentry \"Hearth\" {{\n    linux {image} {command_line}\n}}\n")
+    format!(
+        "menuentry \"Hearth\" {{\n    \
+         if [ \"$grub_platform\" = pc ]; then\n        \
+         insmod all_video\n        \
+         set gfxpayload=1024x768x32,800x600x32,640x480x32,auto\n    \
+         fi\n    \
+         linux {image} {command_line}\n}}\n"
+    )
 }
 
 impl Start {
@@ -187,10 +195,13 @@ mod tests {
 
     #[test]
     fn a_menu_entry_has_all_options_on_one_line() {
-        assert_eq!(
-            menu_entry("/hearth.efi", "hearth.node=1"),
-            "menuentry \"Hearth\" {\n    linux /hearth.efi hearth.node=1\n}\n"
+        let entry = menu_entry("/hearth.efi", "hearth.node=1");
+        assert!(
+            entry.starts_with("menuentry \"Hearth\" {\n    if "),
+            "{entry}"
         );
+        assert!(entry.contains("\n        set gfxpayload=1024x768x32,"));
+        assert!(entry.ends_with("\n    fi\n    linux /hearth.efi hearth.node=1\n}\n"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::{Global, block_on, print_json, print_text, table};
+use super::{Global, block_on, named, print_json, print_text, table};
 use crate::api::PAGE_MAX;
 use crate::api::types::{BootTimeline, JobInfo, NodeInfo, NodeState, Status, WaitingMachine};
 use crate::client::{Client, RequestError};
@@ -116,7 +116,7 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
         }
     }
     if let Some(list) = &options.nodes {
-        let wanted = hostlist::parse(list)?;
+        let wanted = named::nodes(global, list)?;
         there_are(&wanted, &nodes)?;
         nodes.retain(|node| wanted.contains(&node.node));
     }
@@ -129,8 +129,10 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
         return print_json(&nodes);
     }
     let now = clock::unix_us();
-    let mut rows = table::new(&[
-        "NODE",
+    // A site without host names has no use for a column of dashes.
+    let has_hosts = nodes.iter().any(|node| node.host.is_some());
+    let host = ["HOST"].into_iter().filter(|_| has_hosts);
+    let headings = ["NODE"].into_iter().chain(host).chain([
         "STATE",
         "JOB",
         "CORES",
@@ -144,13 +146,15 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
         "ADDRESS",
         "MAC",
     ]);
+    let mut rows = table::new(&Vec::from_iter(headings));
     for node in &nodes {
         let pages: u64 = node.warm.iter().map(|warm| u64::from(warm.pages)).sum();
         let since = node
             .since_unix_us
             .map(|since| clock::span(now.saturating_sub(since) / 1_000_000));
-        rows.add_row([
-            node.name.clone(),
+        let host = table::or_dash(node.host.clone());
+        let host = [host].into_iter().filter(|_| has_hosts);
+        rows.add_row([node.name.clone()].into_iter().chain(host).chain([
             marked_state(node),
             table::or_dash(node.job),
             table::or_dash(node.cores),
@@ -164,7 +168,7 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
             pages.to_string(),
             table::or_dash(node.address.clone()),
             node.mac.clone(),
-        ]);
+        ]));
     }
     print_text(&table::text(&rows))?;
     if options.warm {
@@ -339,7 +343,7 @@ pub async fn newest_jobs(
 pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
     let state = global.find()?;
     let client = Client::new(state.socket());
-    let nodes = options.node.as_deref().map(hostlist::parse).transpose()?;
+    let nodes = named::nodes_if(global, options.node.as_deref())?;
     let names: Option<Vec<String>> = nodes
         .as_ref()
         .map(|nodes| nodes.iter().copied().map(hostlist::name).collect());
@@ -448,15 +452,25 @@ pub fn timeline(global: &Global, options: &TimelineOptions) -> anyhow::Result<()
     let mut boots: Vec<BootTimeline> =
         block_on(async move { Ok(client.get("/v1/timeline").await?) })?;
     if !options.machines.is_empty() {
-        let named = |boot: &BootTimeline, name: &String| {
-            boot.mac.eq_ignore_ascii_case(name) || boot.node.as_ref() == Some(name)
+        // A host name of the site stands for its node; what is no name may be a MAC address.
+        let nodes_of = |name: &String| named::nodes(global, name).unwrap_or_default();
+        let meant: Vec<(&String, Vec<String>)> = (options.machines.iter())
+            .map(|name| {
+                (
+                    name,
+                    nodes_of(name).into_iter().map(hostlist::name).collect(),
+                )
+            })
+            .collect();
+        let is_meant = |boot: &BootTimeline, (name, nodes): &(&String, Vec<String>)| {
+            let is_node = |node: &String| nodes.contains(node);
+            boot.mac.eq_ignore_ascii_case(name) || boot.node.as_ref().is_some_and(is_node)
         };
-        let known = |name: &&String| !boots.iter().any(|boot| named(boot, name));
-        let unknown = options.machines.iter().find(known);
-        if let Some(unknown) = unknown {
+        let is_unknown = |one: &&(_, _)| !boots.iter().any(|boot| is_meant(boot, one));
+        if let Some((unknown, _)) = meant.iter().find(is_unknown) {
             bail!("{unknown} has not been seen booting; without arguments all machines are shown");
         }
-        boots.retain(|boot| options.machines.iter().any(|name| named(boot, name)));
+        boots.retain(|boot| meant.iter().any(|one| is_meant(boot, one)));
     }
     if global.json {
         return print_json(&boots);

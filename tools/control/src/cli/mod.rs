@@ -20,6 +20,7 @@ mod image;
 mod job_options;
 mod lists;
 mod man;
+mod named;
 mod node;
 mod node_log;
 mod output;
@@ -378,6 +379,27 @@ impl Global {
     fn client(&self) -> anyhow::Result<Client> {
         Ok(Client::new(self.find()?.socket()))
     }
+}
+
+/// A path with a query.
+fn path(base: &str, query: &[(&str, String)]) -> String {
+    let mut path = base.to_string();
+    let mut separator = '?';
+    for (key, value) in query {
+        path.push(separator);
+        path.push_str(key);
+        path.push('=');
+        for byte in value.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b',' => {
+                    path.push(char::from(byte));
+                }
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        separator = '&';
+    }
+    path
 }
 
 /// Runs `work` on a runtime of its own: one thread, for commands that ask and print.

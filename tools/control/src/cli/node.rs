@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::{Global, exit, power};
+use super::{Global, exit, named, power};
 use crate::api::types::{
     ApproveRequest, Approved, Done, DrainRequest, NodeInfo, NodeState, ResumeRequest,
 };
@@ -211,7 +211,7 @@ fn approve(global: &Global, machines: &[hearth_boot::Mac]) -> anyhow::Result<()>
 
 /// Asks the nodes and waits until each has left or said that it stays.
 fn leave(global: &Global, list: &str) -> anyhow::Result<()> {
-    let wanted = hostlist::parse(list)?;
+    let wanted = named::nodes(global, list)?;
     let client = global.client()?;
     let (left, failed) = super::block_on(async move {
         let (mut asked, mut failed) = (Vec::new(), Vec::new());

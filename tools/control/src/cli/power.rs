@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use hearth_power::{Action, Machine, State};
 
-use super::{Global, exit, print_json, print_text, table};
+use super::{Global, exit, named, print_json, print_text, table};
 use crate::api::types::{NodeInfo, NodeState, POWERED_MAX, PowerRequest, Powered};
 use crate::client::Client;
 use crate::hostlist;
@@ -52,7 +52,7 @@ pub fn off(global: &Global, options: &Nodes) -> anyhow::Result<()> {
 
 /// Shows which nodes are on.
 pub fn status(global: &Global, options: &Nodes) -> anyhow::Result<()> {
-    let numbers = hostlist::parse(&options.nodes)?;
+    let numbers = named::nodes(global, &options.nodes)?;
     let powered = Switches::of(global)?.perform(Action::Status, &numbers)?;
     if global.json {
         print_json(&powered)?;
@@ -75,7 +75,7 @@ fn word(state: Option<State>) -> &'static str {
 }
 
 fn switch(global: &Global, action: Action, list: &str, wait: bool) -> anyhow::Result<()> {
-    let numbers = hostlist::parse(list)?;
+    let numbers = named::nodes(global, list)?;
     let switches = Switches::of(global)?;
     // Without control nothing joins, but machines can be switched all the same.
     let nodes = switches.nodes();

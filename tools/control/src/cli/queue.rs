@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Global, block_on, exit, print_json, print_text, table};
+use super::{Global, block_on, exit, path, print_json, print_text, table};
 use crate::api::types::{
     CancelRequest, Done, JobInfo, JobState, PriorityRequest, QueuedJob, SignalRequest,
 };
@@ -179,27 +179,6 @@ pub(super) fn time(text: &str) -> Result<u64, String> {
     });
     ago.map(|ago| clock::unix_us().saturating_sub(ago))
         .ok_or_else(wrong)
-}
-
-/// A path with a query.
-fn path(base: &str, query: &[(&str, String)]) -> String {
-    let mut path = base.to_string();
-    let mut separator = '?';
-    for (key, value) in query {
-        path.push(separator);
-        path.push_str(key);
-        path.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b',' => {
-                    path.push(char::from(byte));
-                }
-                _ => path.push_str(&format!("%{byte:02X}")),
-            }
-        }
-        separator = '&';
-    }
-    path
 }
 
 /// Prints the jobs that are not over.

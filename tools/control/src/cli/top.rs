@@ -19,7 +19,7 @@ use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind};
 
 use asking::{Heard, Hearing};
 
-use super::{Global, block_on, exit, print_json, print_text, table};
+use super::{Global, block_on, exit, named, print_json, print_text, table};
 use crate::api::monitor::{MetricInfo, NodeView, Now};
 use crate::client::Client;
 use crate::{clock, hostlist, near, output};
@@ -91,7 +91,7 @@ struct View {
 /// What keeps it from running.
 pub fn main(global: &Global, options: &Options) -> anyhow::Result<u8> {
     let client = Client::new(global.find()?.socket());
-    let wanted = options.nodes.as_deref().map(hostlist::parse).transpose()?;
+    let wanted = named::nodes_if(global, options.nodes.as_deref())?;
     let now = ask(&client)?;
     let metric = find(&now.metrics, &options.metric)?;
     known(&now, wanted.as_deref().unwrap_or_default())?;

@@ -41,6 +41,7 @@ use hearth_monitor::{Limits, Metric};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::events::Event;
+use crate::hosts::Hosts;
 use acknowledged::Acknowledged;
 use keeping::Keeper;
 use picture::Picture;
@@ -82,6 +83,8 @@ pub struct Setup {
     pub started_unix_us: u64,
     /// Number of the newest event; 0: there was none.
     pub newest_event: Arc<AtomicU64>,
+    /// Nodes by the host names of the site.
+    pub hosts: Arc<Hosts>,
 }
 
 /// Shows and keeps pictures.
@@ -170,6 +173,11 @@ impl Monitor {
     /// What the cluster is.
     pub fn setup(&self) -> &Setup {
         &self.setup
+    }
+
+    /// Nodes by the host names of the site.
+    pub fn hosts(&self) -> &Hosts {
+        &self.setup.hosts
     }
 
     /// Folder of the files.

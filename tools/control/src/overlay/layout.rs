@@ -13,6 +13,7 @@ use netstack::overlay::fixed::Fixed;
 use netstack::overlay::placement::{Layout, Policy, Topology, fuzzy};
 
 use crate::config;
+use crate::hosts::Hosts;
 
 /// The layout that a configuration names.
 ///
@@ -89,23 +90,18 @@ pub(super) fn ranges(nodes: &BTreeSet<u32>) -> Vec<(NodeId, NodeId)> {
     ranges
 }
 
-/// The scope of the nodes in a hostlist.
-///
-/// # Errors
-/// What is wrong with the list.
-pub fn nodes_scope(list: &str) -> Result<Scope, String> {
-    let nodes = nodes_of("nodes", list)?;
-    match nodes.is_empty() {
-        true => Err("nodes: name one at least, as in n[0-3]".into()),
-        false => Ok(Scope::Nodes(ranges(&nodes))),
-    }
+/// The scope of some nodes.
+pub fn nodes_scope(nodes: Vec<u32>) -> Scope {
+    Scope::Nodes(ranges(&nodes.into_iter().collect()))
 }
 
 /// The nodes that a key of the configuration lists.
-pub(super) fn nodes_of(key: &str, list: &str) -> Result<BTreeSet<u32>, String> {
+pub(super) fn nodes_of(hosts: &Hosts, key: &str, list: &str) -> Result<BTreeSet<u32>, String> {
     if list.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let nodes = crate::hostlist::parse(list).map_err(|error| format!("{key}: {error}"))?;
+    let nodes = hosts
+        .list(list)
+        .map_err(|error| format!("{key}: {error}"))?;
     Ok(nodes.into_iter().collect())
 }

@@ -1,6 +1,8 @@
 //! The front end with its configuration; what it does with nodes is tested with machines
 //! (`tests/src/e2e/overlay.rs`).
 
+use std::sync::Arc;
+
 use hearth_store::StreamRow;
 use netstack::overlay::placement::fuzzy;
 
@@ -20,6 +22,7 @@ fn overlay(config: config::Overlay) -> Result<Overlay, String> {
         seed: 1,
         config,
         link_rate: 10_000_000_000,
+        hosts: Arc::default(),
     };
     Overlay::new(setup, Instant::ZERO)
 }

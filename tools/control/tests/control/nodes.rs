@@ -35,6 +35,58 @@ fn nodes_are_listed_with_what_they_say_about_themselves() {
 }
 
 #[test]
+fn a_sites_host_names_stand_for_its_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = folder.path().join("nodes");
+    let lines = "52:54:00:07:00:00 127.0.0.2 0 tux1.example\n\
+                 52:54:00:07:00:01 127.0.0.3 1 tux2.example\n\
+                 52:54:00:07:00:02 127.0.0.4 2 login.example\n";
+    std::fs::write(&list, lines).unwrap();
+    let config = format!("[boot]\nnodes_file = \"{}\"\n", list.display());
+    let mut lab = Lab::configured(&config);
+    lab.add_nodes(0..2);
+    let said = |arguments: &[&str]| parts(&lab.hearth(arguments));
+    let done = |arguments: &[&str]| {
+        let (code, out, err) = said(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        out
+    };
+    let job = parts(&lab.run(&["--nodes", "tux2"], "out here\n"));
+    assert_eq!((job.0, job.1.as_str()), (0, "here\n"), "{}", job.2);
+    assert_eq!(lab.last_job()["nodes"], "n1");
+    done(&["drain", "tux[1-2].example", "-r", "dust"]);
+    done(&["resume", "tux1"]);
+    let nodes = lab.json(&["nodes"]);
+    let drained = |node: usize| !nodes[node]["drained"].is_null();
+    assert_eq!((drained(0), drained(1)), (false, true), "{nodes}");
+    assert_eq!(nodes[2]["host"], "login.example");
+    let shown = done(&["nodes", "login,n1"]);
+    assert!(
+        shown.contains("HOST") && shown.contains("tux2.example"),
+        "{shown}"
+    );
+    assert!(!shown.contains("tux1"), "{shown}");
+    assert!(done(&["events", "--node", "tux2"]).contains("node-joined"));
+    assert_eq!(done(&["node", "leave", "tux2"]), "left: n1\n");
+    let list = "/v1/nodes/named?list=n5,tux%5B1-2%5D";
+    assert_eq!(lab.get(list), json!([5, 0, 1]));
+    // A name that there is not is a mistake of the command line, whoever finds it.
+    let near = "no node \"tux3\" (did you mean tux1 or tux2?)";
+    for arguments in [
+        &["drain", "tux3", "-r", "dust"][..],
+        &["nodes", "tux3"],
+        &["node", "reset", "tux[2-3]"],
+        &["console", "tux3"],
+    ] {
+        let (code, _, err) = said(arguments);
+        assert!(
+            code == 2 && err.contains(near),
+            "{arguments:?}: {code} {err}"
+        );
+    }
+}
+
+#[test]
 fn a_node_that_does_not_scrub_is_marked() {
     let mut lab = Lab::with_nodes(1);
     let mut identity = lab.identity(1, 1);

@@ -46,9 +46,18 @@ const FUZZ_SECONDS: u32 = 600;
 const SOAK_MINUTES: u64 = 15;
 /// Seeds of the pieces of a soak are so far apart: none runs another's.
 const SOAK_APART: u64 = 1 << 24;
+/// The network cards that machines of QEMU's can have (`hearth_qemu::Card`), each a piece of the
+/// end-to-end scenarios and one of the boot tests.
+const CARDS: [&str; 5] = ["virtio", "e1000", "e1000e", "igb", "rtl8139"];
+/// The boot tests of the cards, by name; a card's name follows.
+const TESTS_OF_CARDS: &str = "on_request::cards::";
+/// The end-to-end scenarios that can be had with each card, by name.
+const SCENARIOS_OF_CARDS: &str = "cards-";
 /// The parts, with the number of their pieces.
-const PARTS: [(Part, u32); 5] = [
+const PARTS: [(Part, u32); 7] = [
     (Part::Package, 1),
+    (Part::Qemu, CARDS.len() as u32 + 1),
+    (Part::EndToEnd, CARDS.len() as u32),
     (Part::Kernel, 9),
     (Part::Fuzz, crate::fuzz::TARGETS.len() as u32),
     (Part::Soak, 8),
@@ -280,6 +289,13 @@ impl<'a> Full<'a> {
             if !self.left(part).contains(&piece) {
                 continue;
             }
+            if let Some(card) = card_of(part, piece)
+                && !super::kernel::has_card(card)?
+            {
+                let text = format!("not run: piece {number} of {of}, this QEMU has no {card}");
+                limited::say(label, &text);
+                continue;
+            }
             limited::say(label, &format!("piece {number} of {of}"));
             let done = self.work(part, piece).and_then(expect_some);
             let checks = done.unwrap_or_else(|error| {
@@ -315,6 +331,14 @@ impl<'a> Full<'a> {
                 let mut checks = Checks::default();
                 checks.pass();
                 Ok(checks)
+            }
+            Part::Qemu => match card_of(part, piece) {
+                None => super::qemu(workspace, &[super::ON_REQUEST], &[TESTS_OF_CARDS]),
+                Some(card) => super::qemu(workspace, &[&format!("{TESTS_OF_CARDS}{card}::")], &[]),
+            },
+            Part::EndToEnd => {
+                let card = card_of(part, piece).context("a piece without a card")?;
+                super::end_to_end(workspace, &["--nic", card, SCENARIOS_OF_CARDS])
             }
             Part::Kernel => {
                 let from = KERNEL_SEEDS * u64::from(piece + 1);
@@ -395,6 +419,17 @@ pub fn tell(workspace: &Workspace) -> Result<Checks> {
 fn pieces(part: Part) -> u32 {
     let found = PARTS.iter().find(|(other, _)| *other == part);
     found.map_or(0, |(_, pieces)| *pieces)
+}
+
+/// The network card that a piece is about.
+fn card_of(part: Part, piece: u32) -> Option<&'static str> {
+    let card = match part {
+        // The first piece is what else is run on request.
+        Part::Qemu => piece.checked_sub(1)?,
+        Part::EndToEnd => piece,
+        _ => return None,
+    };
+    CARDS.get(card as usize).copied()
 }
 
 /// The pieces of a part that are left to a share. All pieces of all parts are dealt out in turn.

@@ -105,9 +105,21 @@ impl Test {
     /// The card that it needs and this QEMU lacks, where that is no mistake.
     fn missing_card(&self, devices: &str) -> Option<&str> {
         let card = self.card.as_ref()?.split(',').next()?;
-        let is_there = devices.contains(&format!("name \"{card}\""));
-        (NEWER_CARDS.contains(&card) && !is_there).then_some(card)
+        is_lacking(card, devices).then_some(card)
     }
+}
+
+/// Whether QEMU can have this card; one that every QEMU has is taken to be there.
+///
+/// # Errors
+/// QEMU does not start.
+pub fn has_card(card: &str) -> Result<bool> {
+    Ok(!is_lacking(card, &devices()?))
+}
+
+/// Whether a card came later than the QEMU that has these devices.
+fn is_lacking(card: &str, devices: &str) -> bool {
+    NEWER_CARDS.contains(&card) && !devices.contains(&format!("name \"{card}\""))
 }
 
 /// The devices of QEMU, as it lists them.

@@ -72,7 +72,7 @@ pub struct Options {
     status: bool,
 }
 
-/// In the names of those of these tests that take long or download something: they are run by name.
+/// In the names of those of these tests that take long or download something: `--full` runs them.
 const ON_REQUEST: &str = "on_request";
 
 /// A part of the tests. Where there is a choice, the first is begun first.
@@ -249,7 +249,7 @@ impl Part {
                 tasks.push(compiles(compile_host_tests));
                 tasks
             }
-            Self::Qemu => runs(Box::new(|| qemu(workspace).map(Some))),
+            Self::Qemu => runs(Box::new(|| qemu(workspace, &[], &[ON_REQUEST]).map(Some))),
             Self::Simulation => runs(Box::new(|| simulation(workspace).map(Some))),
             Self::Fuzz => {
                 let targets = &crate::fuzz::TARGETS;
@@ -265,7 +265,7 @@ impl Part {
             Self::Kernel => runs(Box::new(|| {
                 kernel::run(workspace, options.seeds.as_ref()).map(Some)
             })),
-            Self::EndToEnd => runs(Box::new(|| end_to_end(workspace).map(Some))),
+            Self::EndToEnd => runs(Box::new(|| end_to_end(workspace, &[]).map(Some))),
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));
@@ -333,7 +333,9 @@ fn host(workspace: &Workspace) -> Result<Checks> {
     run_tests(&mut command, Part::Host, HOST_TEST_LIMIT)
 }
 
-fn qemu(workspace: &Workspace) -> Result<Checks> {
+/// Runs those tests of the programs above that have one of these words in their names, or all, but
+/// for those with one of the others.
+fn qemu(workspace: &Workspace, only: &[&str], skip: &[&str]) -> Result<Checks> {
     let mut command = workspace.cargo();
     command.args(["test", "--quiet", "--no-fail-fast"]);
     for name in QEMU_TESTS {
@@ -341,7 +343,10 @@ fn qemu(workspace: &Workspace) -> Result<Checks> {
     }
     // One after the other: each brings up machines of its own.
     command.args(["--", "--ignored", "--test-threads=1"]);
-    command.args(["--skip", ON_REQUEST]);
+    for word in skip {
+        command.args(["--skip", word]);
+    }
+    command.args(only);
     command.env("HEARTH_OUTPUTS", workspace.outputs());
     run_tests(&mut command, Part::Qemu, QEMU_TEST_LIMIT)
 }
@@ -381,9 +386,9 @@ fn number_of(commit: &str) -> u64 {
     u64::from_str_radix(commit.get(..12).unwrap_or("0"), 16).unwrap_or(0)
 }
 
-fn end_to_end(workspace: &Workspace) -> Result<Checks> {
+fn end_to_end(workspace: &Workspace, words: &[&str]) -> Result<Checks> {
     let mut command = Command::new(workspace.hosted("e2e"));
-    command.current_dir(workspace.root());
+    command.current_dir(workspace.root()).args(words);
     command.env("HEARTH_OUTPUTS", workspace.outputs());
     run_counted(&mut command, Part::EndToEnd, QEMU_TEST_LIMIT)
 }

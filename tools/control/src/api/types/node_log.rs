@@ -15,6 +15,15 @@ pub struct NodeLogQuery {
     pub from: u64,
 }
 
+/// What `GET /v1/nodes/named` takes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct NamedQuery {
+    /// A list of nodes, by their own names or the site's: `n0,tux[1-3]`.
+    pub list: String,
+}
+
 /// Lines of the log of a node's kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeLogPart {

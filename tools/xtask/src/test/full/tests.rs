@@ -175,3 +175,27 @@ fn the_result_sums_pieces_up_and_leaves_parts_alone_that_were_not_run() {
     assert_eq!((soak.passed, soak.failed), (10, 2));
     assert!(result("no list", &then, "d").is_err());
 }
+
+#[test]
+fn every_card_of_qemu_has_its_pieces() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let read = |file: &str| fs::read_to_string(format!("{root}/{file}")).unwrap();
+    let cards = read("qemu/src/card.rs");
+    let (_, names) = cards.split_once("pub fn name(self)").unwrap();
+    let (names, _) = names.split_once("pub(crate) fn").unwrap();
+    let tests = read("tools/boot/tests/qemu/on_request/cards.rs");
+    for card in CARDS {
+        assert!(names.contains(&format!("\"{card}\"")), "{card}");
+        assert!(tests.contains(&format!("tests_of!({card}, ")), "{card}");
+    }
+    assert_eq!(names.matches("Self::").count(), CARDS.len());
+    assert_eq!(tests.matches("tests_of!(").count(), CARDS.len());
+    let of = |part| (0..pieces(part)).map(move |piece| card_of(part, piece));
+    let cards = CARDS.map(Some);
+    assert_eq!(Vec::from_iter(of(Part::EndToEnd)), cards);
+    assert_eq!(Vec::from_iter(of(Part::Qemu).skip(1)), cards);
+    assert_eq!(
+        (card_of(Part::Qemu, 0), card_of(Part::Soak, 0)),
+        (None, None)
+    );
+}
