@@ -284,8 +284,9 @@ fn room_for_cps() -> u8 {
     (mm::heap_room_bytes() / 2 / HEAP_FOR_CP).min(MAX_CPS.into()) as u8
 }
 
-/// What the node says of itself when it joins: its cores, its free memory, no load. Its card does not say how fast its link is: 0. Control judges by the
-/// heartbeats, which are newer, and by the links' rate of its configuration.
+/// What the node says of itself when it joins: its cores, its free memory, no load. Its card does
+/// not say how fast its link is: 0. Control judges by the heartbeats, which are newer, and by the
+/// links' rate of its configuration.
 fn hello() -> Hello {
     let memory = mm::stats().free_bytes as i64;
     let gigabytes = Fixed((i128::from(memory) * i128::from(Fixed::ONE.0) / i128::from(GIB)) as i64);

@@ -120,7 +120,7 @@ impl Current<'_> {
             info: info.to_bytes(signal),
         };
         self.thread.save_state();
-        let state = self.thread.state_mut().to_frame();
+        let state = self.thread.state_mut().mark_for_frame();
         let to = UserSlice::new(place.fp, state.len() as u64)?;
         self.process.write_user(self.services, to, state)?;
         self.write_bytes(place.frame, &frame.to_bytes())?;

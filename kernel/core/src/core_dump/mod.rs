@@ -4,8 +4,9 @@
 //! over the network: the headers, the notes, then runs of pages.
 //!
 //! Key types: [`Thread`], [`Run`], [`Plan`]. Neighbours: `crate::program` finds the runs of pages
-//! that a program has, `kernel::process::dump` fills a plan with them. Sources: System V ABI (ELF), chapter 5; Linux, `include/uapi/linux/elfcore.h` and
-//! `arch/x86/include/asm/user_64.h` (the notes).
+//! that a program has, `kernel::process::dump` fills a plan with them. Sources: System V ABI (ELF),
+//! chapter 5; Linux, `include/uapi/linux/elfcore.h` and `arch/x86/include/asm/user_64.h` (the
+//! notes).
 //!
 //! Invariant: a plan is at most as long as its limit, whatever the program has mapped; what has no
 //! room is left out from the end of the order, and counted.

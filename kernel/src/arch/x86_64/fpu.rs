@@ -58,7 +58,7 @@ impl FpuState {
     }
 
     /// Its bytes as they stand in the frame of a signal.
-    pub fn to_frame(&mut self) -> &[u8] {
+    pub fn mark_for_frame(&mut self) -> &[u8] {
         let bytes = &mut self.0[..format().frame_bytes()];
         format().mark(bytes);
         bytes

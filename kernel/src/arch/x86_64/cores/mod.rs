@@ -279,8 +279,8 @@ pub fn kick(core: Core) {
     apic::send_to(id, Message::Interrupt(KICK_VECTOR));
 }
 
-/// This core, which is `core`, enters ring 3. It forgets what it remembers of the program if translations were taken
-/// away since it was there last.
+/// This core, which is `core`, enters ring 3. It forgets what it remembers of the program if
+/// translations were taken away since it was there last.
 #[inline]
 pub fn enter_user(core: Core) {
     if count() == 1 {
