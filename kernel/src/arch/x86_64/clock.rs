@@ -2,10 +2,10 @@
 //!
 //! The CPU or the hypervisor says it (CPUID 0x15, hypervisor leaf 0x40000010), else both are
 //! measured against the first of HPET, ACPI timer and 8254 that counts. Where none does, the
-//! frequency of the data sheet counts (CPUID 0x16): it may be wrong by some parts in a thousand, and
-//! a measurement by less than one. A measurement tolerates stalls of the (virtual) CPU: each reading is bracketed by two readings of the counter,
-//! the narrowest of several brackets is taken, and what lies between the first and the last reading
-//! does not matter.
+//! frequency of the data sheet counts (CPUID 0x16): it may be wrong by some parts in a thousand,
+//! and a measurement by less than one. A measurement tolerates stalls of the (virtual) CPU: each
+//! reading is bracketed by two readings of the counter, the narrowest of several brackets is taken,
+//! and what lies between the first and the last reading does not matter.
 //!
 //! Neighbours: [`super::reference`] has the timers, `kernel_core::clock` what is computed,
 //! `kernel::platform` what firmware says.
