@@ -118,6 +118,10 @@ pub(crate) fn arguments(
         // With sleep=off an idle guest would jump to its next timer, and time-outs would storm.
         add("-icount", "shift=0,sleep=on".to_owned());
     }
+    if spec.debugged.contains(&node) {
+        let socket = escape_commas(&paths.debugger_socket(node));
+        add("-gdb", format!("unix:{socket},server=on,wait=off"));
+    }
     if let Some(items) = &spec.trace {
         add("-d", items.clone());
         // The file begins anew at each start of the machine.
@@ -238,6 +242,10 @@ mod tests {
             command_line: "hearth.console=ttyS0".to_owned(),
             instruction_clock: firmware == Firmware::Direct,
             trace: (firmware == Firmware::Uefi).then(|| "int".to_owned()),
+            debugged: match firmware {
+                Firmware::Direct => vec![3],
+                Firmware::Bios | Firmware::Uefi => vec![2],
+            },
         };
         let paths = Paths::below(Path::new(root), "lab").unwrap();
         let list = arguments(&spec, &paths, 3, Some(Path::new("/fw/code.fd")));
@@ -261,6 +269,8 @@ mod tests {
         assert!(uefi.contains("-smp 4 ") && !bios.contains("-smp"));
         assert!(uefi.contains("readonly=on,file=/fw/code.fd"));
         assert!(uefi.contains("file=/s/lab/run/n3.vars"));
+        assert!(direct.contains("-gdb unix:/s/lab/run/n3.gdb,server=on,wait=off"));
+        assert!(!bios.contains("-gdb"));
         assert!(uefi.contains("-d int -D /s/lab/logs/n3.trace") && !bios.contains("-d "));
     }
 

@@ -219,6 +219,7 @@ mod tests {
             command_line: String::new(),
             instruction_clock: false,
             trace: None,
+            debugged: Vec::new(),
         }
     }
 

@@ -110,6 +110,11 @@ impl Paths {
         self.logs().join(format!("n{node}.trace"))
     }
 
+    /// Where a node's QEMU takes a debugger, if [`crate::Spec::debugged`] has it.
+    pub fn debugger_socket(&self, node: u32) -> PathBuf {
+        self.run().join(format!("n{node}.gdb"))
+    }
+
     /// What the control node wrote.
     pub fn control_log(&self) -> PathBuf {
         self.logs().join("control.log")

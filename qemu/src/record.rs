@@ -50,6 +50,9 @@ pub struct NodeRecord {
     /// How its QEMU ended, when that was not asked for.
     pub ended: Option<String>,
     pub serial_log: PathBuf,
+    /// Where a debugger finds it, if it may.
+    #[serde(default)]
+    pub debugger: Option<PathBuf>,
 }
 
 /// Whether a machine is switched on.
@@ -76,6 +79,10 @@ impl Record {
                 starts: 0,
                 ended: None,
                 serial_log: paths.serial_log(node),
+                debugger: spec
+                    .debugged
+                    .contains(&node)
+                    .then(|| paths.debugger_socket(node)),
             })
             .collect();
         Self {

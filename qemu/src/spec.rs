@@ -144,6 +144,9 @@ pub struct Spec {
     /// `-d`, for example `int` for interrupts and exceptions. None writes no such log.
     #[serde(default)]
     pub trace: Option<String>,
+    /// Nodes whose QEMU takes a debugger at [`crate::Paths::debugger_socket`].
+    #[serde(default)]
+    pub debugged: Vec<u32>,
 }
 
 impl Spec {
@@ -164,6 +167,12 @@ impl Spec {
             )));
         }
         self.cards.check(self.nodes, self.firmware)?;
+        if let Some(node) = self.debugged.iter().find(|node| **node >= self.nodes) {
+            return Err(Error::Spec(format!(
+                "there is no n{node} to debug: the cluster has n0 to n{}",
+                self.nodes - 1
+            )));
+        }
         let (least, why) = match self.firmware {
             Firmware::Bios | Firmware::Direct => (MIN_MEMORY_MIB, "the kernel needs"),
             Firmware::Uefi => (MIN_UEFI_MEMORY_MIB, "UEFI firmware needs"),
@@ -253,6 +262,7 @@ impl Spec {
             command_line: String::new(),
             instruction_clock: false,
             trace: None,
+            debugged: Vec::new(),
         }
     }
 }

@@ -46,6 +46,7 @@ impl Lab {
             command_line: String::new(),
             instruction_clock: false,
             trace: None,
+            debugged: Vec::new(),
         };
         let own = |words: &[&str]| words.iter().map(Into::into).collect();
         let launcher = Launcher {

@@ -70,7 +70,9 @@ impl Boot {
             ],
             Self::Unscrubbed => &["--nodes", "1", "--direct", "--append", "hearth.scrub=off"],
             Self::Published => &["--nodes", "2", "--direct"],
-            Self::Traced => &["--nodes", "1", "--direct", "--cpus", "4", "--trace", "int"],
+            Self::Traced => &[
+                "--nodes", "1", "--direct", "--cpus", "4", "--trace", "int", "--gdb", "n0",
+            ],
             Self::Limited => &[
                 "--nodes", "4", "--direct", "--memory", "96M", "--rate", "20mbit",
             ],
@@ -161,6 +163,12 @@ impl Cluster {
     /// Path of a built test program.
     pub fn program(&self, name: &str) -> String {
         self.programs.join(name).to_string_lossy().into_owned()
+    }
+
+    /// Path of another file that was built.
+    pub fn built(&self, name: &str) -> String {
+        let folder = self.programs.parent().unwrap_or(&self.programs);
+        folder.join(name).to_string_lossy().into_owned()
     }
 
     /// Path of a file of a scenario's own; gone when the cluster is.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use crate::Scenario;
-use crate::cluster::{Boot, Cluster};
+use crate::cluster::{Boot, Cluster, LIMIT};
+use crate::command;
 use crate::launched::Launched;
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -20,6 +21,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "cores-compute-undisturbed",
         boot: Boot::Traced,
         run: undisturbed,
+    },
+    Scenario {
+        name: "kernel-under-a-debugger",
+        boot: Boot::Traced,
+        run: debugger,
     },
 ];
 
@@ -286,5 +292,30 @@ fn undisturbed(cluster: &Cluster) -> Result<()> {
         cores += 1;
     }
     ensure!(cores == TRACED_CORES, "the program ran on {cores} cores");
+    Ok(())
+}
+
+/// What `hearth up --gdb` prints: a debugger finds the kernel's functions and its state, and the
+/// node goes on behind it.
+fn debugger(cluster: &Cluster) -> Result<()> {
+    let machines = cluster.json(&["list", "--machines"])?;
+    let socket = machines[0]["debugger"].as_str().context("no debugger")?;
+    let symbols = cluster.built("symbols/kernel");
+    let symbols = format!("symbol-file {symbols} -o 0xffffffff80000000");
+    let target = format!("target remote {socket}");
+    let commands = [&*symbols, &*target, "backtrace", "info line *$pc", "detach"];
+    let mut arguments = vec!["--batch", "--nx"];
+    for command in commands {
+        arguments.extend(["-ex", command]);
+    }
+    let done = command::run("gdb".as_ref(), &arguments, &[], LIMIT)?.expect_code(0)?;
+    let out = done.out();
+    ensure!(
+        out.contains("idle::wait") && out.contains("agent::"),
+        "the debugger does not find an idle kernel:\n{out}\n{}",
+        done.err()
+    );
+    let hello = cluster.program("hello-c");
+    cluster.hearth(&["run", "-n", "1", &hello])?.expect_code(0)?;
     Ok(())
 }

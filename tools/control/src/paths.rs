@@ -403,6 +403,7 @@ mod tests {
             command_line: String::new(),
             instruction_clock: false,
             trace: None,
+            debugged: Vec::new(),
         };
         let http = "127.0.0.1:1".parse().unwrap();
         let mut record = hearth_qemu::Record::new(spec, http, &paths);

@@ -1,6 +1,6 @@
 //! What takes long or downloads something, and is therefore not in every run but in
-//! `cargo xtask test --full`; by hand `cargo test -p hearth-boot --test qemu -- --ignored
-//! on_request`.
+//! `cargo xtask test --full`; by hand
+//! `cargo test -p hearth-boot --test qemu -- --ignored on_request`.
 
 mod cards;
 

@@ -85,6 +85,10 @@ pub struct UpOptions {
     /// Return when the machines are switched on, without waiting for the nodes to join.
     #[arg(long)]
     no_wait: bool,
+    /// Let a debugger stop and read the kernels of these nodes: n0,n[2-3]. The command that does it
+    /// is printed.
+    #[arg(long, value_name = "LIST", value_parser = debugged, help_heading = super::MEASUREMENTS)]
+    gdb: Option<Debugged>,
     /// The machines' clocks count instructions instead of time; slow, for measurements.
     #[arg(long, help_heading = super::MEASUREMENTS)]
     icount: bool,
@@ -97,6 +101,15 @@ pub struct UpOptions {
     /// Stands for the option of every command, which this one refuses, so that `--help` has none.
     #[arg(long, value_name = "DIR", hide = true)]
     state_dir: Option<PathBuf>,
+}
+
+/// The nodes of `--gdb`.
+#[derive(Debug, Clone)]
+struct Debugged(Vec<u32>);
+
+fn debugged(text: &str) -> Result<Debugged, String> {
+    let nodes = crate::hostlist::parse(text).map_err(|error| error.to_string())?;
+    Ok(Debugged(nodes))
 }
 
 /// Which firmware.
@@ -190,7 +203,28 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
         began.elapsed().as_secs_f64(),
         record.http,
         time_limit_text(time_limit_s)
-    ))
+    ))?;
+    match spec.debugged.is_empty() {
+        true => Ok(()),
+        false => print_text(&debugger_lines(&spec, &paths)),
+    }
+}
+
+/// Where the kernel of a node lies: its file says where from that address on.
+const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
+
+/// How each node is debugged. The kernel with its symbols lies beside the boot image.
+fn debugger_lines(spec: &Spec, paths: &Paths) -> String {
+    let image = std::path::absolute(&spec.image).unwrap_or_else(|_| spec.image.clone());
+    let symbols = image.with_file_name("symbols").join("kernel");
+    let line = |node: &u32| {
+        format!(
+            "debug n{node}: gdb -ex 'symbol-file {} -o {KERNEL_BASE:#x}' -ex 'target remote {}'\n",
+            symbols.display(),
+            paths.debugger_socket(*node).display()
+        )
+    };
+    spec.debugged.iter().map(line).collect()
 }
 
 /// Says that only the control node was missing.
@@ -246,6 +280,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         command_line,
         instruction_clock: options.icount,
         trace: options.trace,
+        debugged: options.gdb.map_or_else(Vec::new, |Debugged(nodes)| nodes),
     })
 }
 

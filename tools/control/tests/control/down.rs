@@ -31,6 +31,7 @@ fn make_cluster(lab: &Lab) {
         command_line: String::new(),
         instruction_clock: false,
         trace: None,
+        debugged: Vec::new(),
     };
     let http = "127.0.0.1:1".parse().unwrap();
     Record::new(spec, http, &paths).save(&paths).unwrap();
