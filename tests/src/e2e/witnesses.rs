@@ -311,7 +311,7 @@ fn debugger(cluster: &Cluster) -> Result<()> {
     let done = command::run("gdb".as_ref(), &arguments, &[], LIMIT)?.expect_code(0)?;
     let out = done.out();
     ensure!(
-        out.contains("idle::wait") && out.contains("agent::"),
+        out.contains("idle.rs") && out.contains("agent/mod.rs"),
         "the debugger does not find an idle kernel:\n{out}\n{}",
         done.err()
     );
