@@ -23,6 +23,7 @@ mod adopt;
 mod fetching;
 mod files;
 mod large;
+mod moving;
 mod pristine;
 mod retire;
 mod steps;
