@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int threads = 8, rounds = 2000;
+constexpr int threads = 8, rounds = 300;
 
 thread_local int own = 5;
 std::atomic<int> destroyed;
@@ -65,14 +65,14 @@ void exceptions() {
     std::atomic<int> caught = 0;
     for (int i = 0; i < threads; i++)
         all.emplace_back([&] {
-            for (int round = 0; round < 50; round++) try {
+            for (int round = 0; round < 10; round++) try {
                     deep(10);
                 } catch (const std::exception &error) {
                     caught += error.what() == std::string("the bottom");
                 }
         });
     for (auto &thread : all) thread.join();
-    HOLDS(caught == threads * 50 && destroyed == threads * 50 * 11);
+    HOLDS(caught == threads * 10 && destroyed == threads * 10 * 11);
 }
 
 long sum_of(const std::vector<int> &values, size_t from, size_t to) {

@@ -96,7 +96,7 @@ func (t *tree) count() int {
 	return 1 + t.left.count() + t.right.count()
 }
 
-// Garbage that is far more than the memory of the node, while a tree of it stays.
+// Garbage of 320 MiB, which is more than the node has, while a tree stays.
 func collect() {
 	kept := grow(14)
 	var all sync.WaitGroup
@@ -104,11 +104,11 @@ func collect() {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			for i := 0; i < 30; i++ {
-				if n := grow(12).count(); n != 1<<13-1 {
+			for i := 0; i < 40; i++ {
+				if n := grow(9).count(); n != 1<<10-1 {
 					fail("a tree has %d nodes", n)
 				}
-				if block := make([]byte, 1<<20); block[len(block)-1] != 0 {
+				if block := make([]byte, 2<<20); block[len(block)-1] != 0 {
 					fail("a new block is not zero")
 				}
 			}

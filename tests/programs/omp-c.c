@@ -40,7 +40,7 @@ static void work(int wanted)
         team = omp_get_num_threads();
 #pragma omp atomic
         inside++;
-        for (int i = 0; i < 200; i++)
+        for (int i = 0; i < 50; i++)
 #pragma omp critical
             critical++;
 #pragma omp barrier
@@ -48,27 +48,27 @@ static void work(int wanted)
         for (int i = 0; i < MANY; i++)
             values[i] = i;
 #pragma omp barrier
-#pragma omp for schedule(dynamic, 100) reduction(+ : sum)
+#pragma omp for schedule(dynamic, 1000) reduction(+ : sum)
         for (int i = 0; i < MANY; i++)
             sum += values[i] * 2;
     }
-    HOLDS(team == wanted && inside == wanted && critical == 200 * wanted);
+    HOLDS(team == wanted && inside == wanted && critical == 50 * wanted);
     HOLDS(sum == (double)MANY * (MANY - 1));
     int last = -1, in_order = 0;
 #pragma omp parallel for ordered schedule(dynamic) num_threads(wanted)
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 40; i++) {
 #pragma omp ordered
         {
             in_order += last == i - 1;
             last = i;
         }
     }
-    HOLDS(in_order == 100);
+    HOLDS(in_order == 40);
     long result = 0;
 #pragma omp parallel num_threads(wanted)
 #pragma omp single
-    result = fibonacci(16);
-    HOLDS(result == 987);
+    result = fibonacci(12);
+    HOLDS(result == 144);
 }
 
 int main(void)

@@ -24,13 +24,13 @@ contains
     mine = omp_get_thread_num()
     !$omp atomic
     found = found + 1
-    do i = 1, 100
+    do i = 1, 30
       !$omp critical
       critical = critical + 1
       !$omp end critical
     end do
     if (mine /= omp_get_thread_num()) call fail("private data", mine)
-    !$omp do schedule(dynamic, 50)
+    !$omp do schedule(dynamic, 500)
     do i = 1, many
       values(i) = sqrt(dble(i)) ** 2
     end do
@@ -42,7 +42,7 @@ contains
     !$omp end do
     !$omp end parallel
     if (found /= wanted) call fail("a team", found)
-    if (critical /= 100 * wanted) call fail("critical sections", critical)
+    if (critical /= 30 * wanted) call fail("critical sections", critical)
     if (total /= dble(many) * (many + 1) / 2) call fail("a sum", int(total))
   end subroutine work
 
