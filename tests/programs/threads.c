@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -281,6 +282,52 @@ static void signals(void)
     HOLDS((long)result == SIGUSR2);
 }
 
+static volatile int is_sent;
+
+/* Counts signals that wait for it, once all were sent; until then it makes no call. */
+static void *collect_signals(void *argument)
+{
+    const sigset_t *set = argument;
+    const struct timespec at_once = {0};
+    long count = 0;
+    ready = 1;
+    while (!is_sent)
+        ;
+    while (sigtimedwait(set, NULL, &at_once) == SIGRTMIN + 3)
+        count++;
+    return (void *)count;
+}
+
+/* Signals of real time wait one behind the other; those for which there is no room are refused,
+ * also while the thread runs. */
+static void many_signals(void)
+{
+    pthread_t thread;
+    sigset_t set, before;
+    struct rlimit limit;
+    void *result;
+    long sent = 0, refused = 0;
+    CHECK(getrlimit(RLIMIT_SIGPENDING, &limit));
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 3);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, &before));
+    ready = is_sent = 0;
+    CHECK(pthread_create(&thread, NULL, collect_signals, &set));
+    while (!ready)
+        sched_yield();
+    for (int i = 0; i < 300; i++) {
+        int error = pthread_kill(thread, SIGRTMIN + 3);
+        HOLDS(error == 0 || error == EAGAIN);
+        sent += error == 0;
+        refused += error == EAGAIN;
+    }
+    is_sent = 1;
+    CHECK(pthread_join(thread, &result));
+    HOLDS((long)result == sent && sent > 90);
+    HOLDS(limit.rlim_cur >= 300 || (refused > 0 && sent <= (long)limit.rlim_cur));
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL));
+}
+
 static pthread_mutex_t robust;
 
 static void *die_with_it(void *argument)
@@ -438,6 +485,7 @@ int main(void)
     readers();
     spinning();
     signals();
+    many_signals();
     robust_mutexes();
     floats();
     unmapping();

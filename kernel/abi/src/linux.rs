@@ -32,6 +32,80 @@ pub mod map {
     pub const FIXED_NOREPLACE: u64 = 0x10_0000;
 }
 
+/// Flags of mremap.
+pub mod mremap {
+    /// The mapping may get another address.
+    pub const MAYMOVE: u64 = 1;
+    /// It gets exactly the address given, whatever is there.
+    pub const FIXED: u64 = 2;
+}
+
+/// Advice of madvise.
+pub mod advice {
+    /// Nothing special, and two kinds of access.
+    pub const NORMAL: u64 = 0;
+    /// Pages are touched in no order.
+    pub const RANDOM: u64 = 1;
+    /// Pages are touched in their order.
+    pub const SEQUENTIAL: u64 = 2;
+    /// Contents are wanted soon.
+    pub const WILL_NEED: u64 = 3;
+    /// Contents are not wanted any more.
+    pub const DO_NOT_NEED: u64 = 4;
+    /// Contents may be dropped when memory is short.
+    pub const FREE: u64 = 8;
+    /// Not for a child process, and for it again.
+    pub const DO_NOT_FORK: u64 = 10;
+    /// See [`DO_NOT_FORK`].
+    pub const DO_FORK: u64 = 11;
+    /// Not in a core file, and in it again.
+    pub const DO_NOT_DUMP: u64 = 16;
+    /// See [`DO_NOT_DUMP`].
+    pub const DO_DUMP: u64 = 17;
+    /// Not used for some time.
+    pub const COLD: u64 = 20;
+}
+
+/// What poll, select and epoll say of a descriptor.
+pub mod poll {
+    /// A read would not wait.
+    pub const IN: u32 = 0x1;
+    /// Something urgent can be read.
+    pub const PRI: u32 = 0x2;
+    /// A write would not wait.
+    pub const OUT: u32 = 0x4;
+    /// Nobody reads what is written.
+    pub const ERR: u32 = 0x8;
+    /// Nobody writes what is read.
+    pub const HUP: u32 = 0x10;
+    /// There is no such descriptor.
+    pub const NVAL: u32 = 0x20;
+    /// The same as [`IN`].
+    pub const RDNORM: u32 = 0x40;
+    /// The same as [`OUT`].
+    pub const WRNORM: u32 = 0x100;
+}
+
+/// Commands of epoll, and flags beside the bits of [`poll`].
+pub mod epoll {
+    /// Has a descriptor watched.
+    pub const ADD: u64 = 1;
+    /// Has it watched no more.
+    pub const DEL: u64 = 2;
+    /// Has it watched for something else.
+    pub const MOD: u64 = 3;
+    /// Told once, until it is changed.
+    pub const ONESHOT: u32 = 1 << 30;
+    /// Told when something has come about, not as long as it is so.
+    pub const EDGE: u32 = 1 << 31;
+}
+
+/// Flags of eventfd2 beside those of open.
+pub mod eventfd {
+    /// A read takes one, not all.
+    pub const SEMAPHORE: u64 = 1;
+}
+
 /// Flags of open, and what fcntl says of a description.
 pub mod open {
     /// How it may be used: read only, write only, both.
@@ -40,6 +114,8 @@ pub mod open {
     pub const READ_ONLY: u64 = 0o0;
     /// Only to be written.
     pub const WRITE_ONLY: u64 = 0o1;
+    /// Both.
+    pub const READ_WRITE: u64 = 0o2;
     /// Made when it is not there.
     pub const CREATE: u64 = 0o100;
     /// An error when it is there.

@@ -15,7 +15,7 @@ pub const OTHER: &str = "a node does not have this call";
 /// without: those that C libraries make at the start and in passing.
 pub const fn why(call: u64) -> Option<&'static str> {
     Some(match call {
-        CLONE3 | RSEQ | PRCTL | MREMAP | MADVISE | MEMBARRIER => return None,
+        CLONE3 | RSEQ | PRCTL | MEMBARRIER => return None,
         FORK | VFORK => "a node runs one process: a program cannot start another",
         EXECVE | EXECVEAT => "a program cannot start another; `hearth run` starts programs",
         OPEN | OPENAT | OPENAT2 | CREAT | TRUNCATE | FTRUNCATE | FALLOCATE | MKDIR | MKDIRAT
@@ -26,7 +26,6 @@ pub const fn why(call: u64) -> Option<&'static str> {
         }
         SOCKET | SOCKETPAIR | CONNECT | ACCEPT | ACCEPT4 | BIND | LISTEN | SENDTO | RECVFROM
         | SENDMSG | RECVMSG => "there are no sockets: ranks talk to each other through hearth.h",
-        PIPE | PIPE2 => "there are no pipes: a node runs one process",
         WAIT4 | WAITID | SETSID | SETPGID => "a node runs one process",
         SETITIMER | TIMER_CREATE | TIMER_SETTIME => {
             "there is one timer: setitimer with ITIMER_REAL, or alarm"
@@ -49,7 +48,7 @@ mod tests {
         let socket = why(sysno::SOCKET).unwrap();
         assert!(socket.contains("sockets") && socket.contains("hearth.h"));
         assert!(why(sysno::OPENAT).unwrap().contains("written"));
-        assert_eq!(why(sysno::EPOLL_CREATE1), Some(OTHER));
+        assert_eq!(why(sysno::INOTIFY_INIT1), Some(OTHER));
     }
 
     #[test]

@@ -25,11 +25,32 @@ pub fn threads() -> Outcome {
     run_each(&["threads", "musl-threads"])
 }
 
+/// Pipes, event counters and epolls; memory as run times of languages manage it.
+pub fn channels() -> Outcome {
+    run_each(&["pipes", "musl-pipes", "mappings", "musl-mappings"])
+}
+
+/// Threads of other languages, and OpenMP: with a team of one thread a core, and with more.
+pub fn languages() -> Outcome {
+    run_each(&["rust-threads", "cpp-threads", "omp-c", "omp-fortran"])?;
+    run_with(&["omp-c", "omp-fortran"], &[b"OMP_NUM_THREADS=7"])
+}
+
+/// Go.
+pub fn goroutines() -> Outcome {
+    run_each(&["goroutines"])
+}
+
 fn run_each(programs: &[&str]) -> Outcome {
+    run_with(programs, &[])
+}
+
+fn run_with(programs: &[&str], environment: &[&[u8]]) -> Outcome {
     for &name in programs {
         let file = given_files::read(name);
         let file = file.ok_or(format!("no file {name} was given with -fw_cfg"))?;
         let mut control = FakeControl::new(file);
+        control.set_environment(environment);
         let exit = run(&mut control)?;
         let output = String::from_utf8_lossy(&control.output(1)).into_owned();
         expect(&exit.report, ExitStatus::Exited(0))

@@ -186,6 +186,13 @@ impl FakeControl {
         self.block = launch_block(size, &self.files);
     }
 
+    /// The job has this environment, and no files.
+    pub fn set_environment(&mut self, variables: &[&[u8]]) {
+        let argv: [&[u8]; 1] = [b"test"];
+        let block = launch_block::emit(Rank(0), self.size, &argv, variables, &[]);
+        self.block = block.expect("a small launch block");
+    }
+
     /// Control on a node that keeps warm programs, as nodes do by default.
     pub fn warming(program: Vec<u8>) -> Self {
         let mut control = Self::new(program);

@@ -133,6 +133,36 @@ const TESTS: &[Test] = &[
         compiled::threads,
         " memory=128M cores=4 files=threads,musl-threads",
     ),
+    test_that(
+        "channels",
+        compiled::channels,
+        " memory=128M files=pipes,musl-pipes,mappings,musl-mappings",
+    ),
+    test_that(
+        "channels-on-4-cores",
+        compiled::channels,
+        " memory=128M cores=4 files=pipes,musl-pipes,mappings,musl-mappings",
+    ),
+    test_that(
+        "languages",
+        compiled::languages,
+        " memory=256M files=rust-threads,cpp-threads,omp-c,omp-fortran",
+    ),
+    test_that(
+        "languages-on-4-cores",
+        compiled::languages,
+        " memory=256M cores=4 files=rust-threads,cpp-threads,omp-c,omp-fortran",
+    ),
+    test_that(
+        "goroutines",
+        compiled::goroutines,
+        " memory=256M files=goroutines compiler=go",
+    ),
+    test_that(
+        "goroutines-on-4-cores",
+        compiled::goroutines,
+        " memory=256M cores=4 files=goroutines compiler=go",
+    ),
     test("files-calls", files::calls),
     test("calls-missing", files::missing),
     test("files-mapped", files::mapped),

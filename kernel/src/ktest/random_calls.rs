@@ -18,7 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::exchange::{OPERATION_BYTES, Operation};
-use hearth_abi::linux::{map, prot};
+use hearth_abi::linux::{map, mremap, open, prot};
 use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
 use kernel_core::loader::layout;
@@ -68,7 +68,7 @@ const NOT_RANDOM: [u64; 5] = [
     sysno::TGKILL,
 ];
 /// Calls that the node has. Each must have succeeded in a run, but for those that only ever fail.
-const CALLS: [u64; 89] = [
+const CALLS: [u64; 99] = [
     sysno::READ,
     sysno::READV,
     sysno::WRITE,
@@ -106,7 +106,17 @@ const CALLS: [u64; 89] = [
     sysno::PPOLL,
     sysno::SELECT,
     sysno::PSELECT6,
+    sysno::PIPE,
+    sysno::PIPE2,
+    sysno::EVENTFD,
+    sysno::EVENTFD2,
+    sysno::EPOLL_CREATE,
+    sysno::EPOLL_CREATE1,
+    sysno::EPOLL_CTL,
+    sysno::EPOLL_WAIT,
+    sysno::EPOLL_PWAIT,
     sysno::MMAP,
+    sysno::MREMAP,
     sysno::MUNMAP,
     sysno::MPROTECT,
     sysno::MADVISE,
@@ -173,9 +183,10 @@ const ALWAYS_FAIL: [u64; 9] = [
     sysno::RT_SIGTIMEDWAIT,
 ];
 /// Calls about memory: the dangerous ones.
-const MEMORY: [u64; 6] = [
+const MEMORY: [u64; 7] = [
     sysno::MMAP,
     sysno::MMAP,
+    sysno::MREMAP,
     sysno::MUNMAP,
     sysno::MPROTECT,
     sysno::MADVISE,
@@ -329,6 +340,28 @@ impl Generator {
                     fd,
                     offset,
                 ]
+            }
+            sysno::MREMAP => {
+                let flags = self.one_of(&[0, mremap::MAYMOVE, mremap::MAYMOVE | mremap::FIXED]);
+                let length = (1 + self.below(6)) * PAGE;
+                [self.page(), pages, length, flags, self.page(), 0]
+            }
+            sysno::PIPE => [self.address(), 0, 0, 0, 0, 0],
+            sysno::PIPE2 => [self.address(), open::NONBLOCK, 0, 0, 0, 0],
+            sysno::EVENTFD | sysno::EVENTFD2 => {
+                let flags = open::NONBLOCK | self.below(2);
+                [self.below(3), flags, 0, 0, 0, 0]
+            }
+            sysno::EPOLL_CREATE => [1, 0, 0, 0, 0, 0],
+            sysno::EPOLL_CREATE1 => [0; 6],
+            sysno::EPOLL_CTL => {
+                let command = 1 + self.below(3);
+                let event = self.address();
+                [self.descriptor(), command, self.descriptor(), event, 0, 0]
+            }
+            sysno::EPOLL_WAIT | sysno::EPOLL_PWAIT => {
+                let (events, most) = (self.address(), 1 + self.below(5));
+                [self.descriptor(), events, most, self.below(2), 0, 0]
             }
             sysno::MUNMAP => [self.page(), pages, 0, 0, 0, 0],
             sysno::MPROTECT => [self.page(), pages, protection, 0, 0, 0],

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 
 use kernel_core::threads::{Core, CoreSet, Tid};
 
+use crate::arch;
+
 /// The cores of a process.
 pub(super) struct Cores {
     /// Those that sleep for want of a thread.
@@ -18,14 +20,24 @@ pub(super) struct Cores {
     shared: CoreSet,
     /// Those that must look at what has changed.
     called: CoreSet,
-    /// Whose floating-point registers each has, and since when it has been in ring 3.
+    /// What each has done, and does now.
     seats: Vec<Seat>,
+    /// Changes of a core from a thread to another.
+    switches: u64,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Seat {
+    /// Whose floating-point registers it has.
     registers_of: Option<Tid>,
+    /// Since when it has been in ring 3, and asleep.
     entered: Option<u64>,
+    slept: Option<u64>,
+    /// Counts of the time-stamp counter that it was there before.
+    user: u64,
+    idle: u64,
+    /// Signals that wait for the thread that runs there.
+    signals: usize,
 }
 
 impl Cores {
@@ -36,12 +48,18 @@ impl Cores {
             shared: CoreSet::NONE,
             called: CoreSet::NONE,
             seats: vec![Seat::default(); count],
+            switches: 0,
         }
     }
 
     /// A core goes to sleep, or is awake again.
     pub(super) fn set_asleep(&mut self, core: Core, is_asleep: bool) {
         self.asleep = with(self.asleep, core, is_asleep);
+        let (seat, now) = (&mut self.seats[core.number()], arch::tsc());
+        match is_asleep {
+            true => seat.slept = Some(now),
+            false => seat.idle += since(seat.slept.take(), now),
+        }
         // A core that sleeps is woken by kicks alone.
         self.shared = self.shared.without(CoreSet::only(core));
     }
@@ -81,11 +99,36 @@ impl Cores {
     /// A core has the floating-point registers of a thread, or nobody's.
     pub(super) fn set_registers_of(&mut self, core: Core, tid: Option<Tid>) {
         self.seats[core.number()].registers_of = tid;
+        self.switches += u64::from(tid.is_some());
+    }
+
+    /// How many signals wait for the thread that runs on a core.
+    pub(super) fn set_signals(&mut self, core: Core, waiting: usize) {
+        self.seats[core.number()].signals = waiting;
+    }
+
+    /// See [`Self::set_signals`].
+    pub(super) fn signals(&self, core: Core) -> usize {
+        self.seats[core.number()].signals
     }
 
     /// A core enters ring 3 at that count of the time-stamp counter, or has left it.
     pub(super) fn set_entered(&mut self, core: Core, counts: Option<u64>) {
-        self.seats[core.number()].entered = counts;
+        let seat = &mut self.seats[core.number()];
+        seat.user += since(seat.entered, arch::tsc());
+        seat.entered = counts;
+    }
+
+    /// Counts that a core has been in ring 3, and asleep.
+    pub(super) fn times(&self, core: Core, now: u64) -> (u64, u64) {
+        let seat = &self.seats[core.number()];
+        let (user, idle) = (since(seat.entered, now), since(seat.slept, now));
+        (seat.user + user, seat.idle + idle)
+    }
+
+    /// How often a core has changed from a thread to another.
+    pub(super) fn switches(&self) -> u64 {
+        self.switches
     }
 
     /// Counts that threads have been in ring 3 for which no account has yet.
@@ -93,6 +136,11 @@ impl Cores {
         let entered = self.seats.iter().filter_map(|seat| seat.entered);
         entered.map(|at| now.saturating_sub(at)).sum()
     }
+}
+
+/// Counts since then, if it has begun.
+fn since(begun: Option<u64>, now: u64) -> u64 {
+    begun.map_or(0, |begun| now.saturating_sub(begun))
 }
 
 fn with(set: CoreSet, core: Core, is_in: bool) -> CoreSet {

@@ -10,7 +10,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Descriptors, File, Files};
+use kernel_core::files::{Descriptors, File, Files, Place};
 use kernel_core::objects::{FrameIndex, InUse, Kept, ObjectId};
 use kernel_core::phys::PhysMem;
 use netstack::job::{LaunchRefusal, launch_block};
@@ -34,6 +34,8 @@ const WAIT_STEP: Micros = Micros::from_secs(1);
 pub(super) struct JobFiles {
     pub(super) names: Files,
     pub(super) descriptors: Descriptors,
+    /// What the program's file was called where the job was started, as an absolute path.
+    pub(super) program: Vec<u8>,
     /// Mode bits that the program wants new files not to have.
     mode_mask: u64,
     /// Where the bytes are, by number.
@@ -47,6 +49,7 @@ impl JobFiles {
         Self {
             names: Files::default(),
             descriptors: Descriptors::new(),
+            program: Vec::new(),
             mode_mask: MODE_MASK,
             indexes: Vec::new(),
             held: Vec::new(),
@@ -79,6 +82,17 @@ impl JobFiles {
         }
         taken.names = Files::new(names);
         Ok(taken)
+    }
+
+    /// Says what the program is called.
+    pub(super) fn set_program(&mut self, name: &[u8]) {
+        self.program.clear();
+        if name.first() != Some(&b'/') {
+            let working = Place::WORKING_PATH.strip_suffix(b"\0");
+            self.program.extend(working.unwrap_or_default());
+            self.program.push(b'/');
+        }
+        self.program.extend_from_slice(name);
     }
 
     /// Takes the mode bits of new files away from now on that `mask` has (umask); those before.

@@ -23,7 +23,7 @@ use kernel_core::objects::{Kept, ObjectId, Objects, View};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Fetch, Memory, Program, UserSlice};
 use kernel_core::retention::{Policy, ProgramId, Retained, Variant, WarmTable};
-use kernel_core::signals::Program as Signals;
+use kernel_core::signals::{Posted, Program as Signals};
 use kernel_core::stack::{InitialStack, Start};
 use kernel_core::threads::{CoreSet, Threads, Tid};
 use netstack::exchange::Settings;
@@ -35,7 +35,6 @@ use netstack::time::{Instant, Micros};
 use super::cores::Cores;
 use super::ending::Stop;
 use super::files::JobFiles;
-use super::signals::Posted;
 use super::thread::Thread;
 use super::{Account, Clock, Launch, Prepared, Process, Streams, calls, image, refusal, verify};
 use crate::agent::services::NodeServices;
@@ -274,6 +273,8 @@ impl Process {
             services.be_quiet();
         }
         self.files = JobFiles::take(services, &block.files)?;
+        self.files
+            .set_program(block.argv.first().unwrap_or(&&b""[..]));
         let indexes = self.files.indexes().to_vec();
         self.memory().set_files(indexes);
         let mut random = [0; 16];

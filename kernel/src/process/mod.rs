@@ -49,13 +49,12 @@ use kernel_core::crash::Registers;
 use kernel_core::futex::Queues;
 use kernel_core::program::Memory;
 use kernel_core::retention::Policy;
-use kernel_core::signals::Program as Signals;
+use kernel_core::signals::{Posted, Program as Signals};
 use kernel_core::threads::{CoreSet, Full, Threads, Tid};
 use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
 use netstack::time::Instant;
 
-use self::signals::Posted;
 use crate::agent::services::NodeServices;
 use crate::arch::interrupts::Counts;
 use crate::mm;

@@ -9,7 +9,6 @@
 //! gets as its own registers in ring 3 and nothing more.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::Signal;
@@ -19,10 +18,8 @@ use kernel_core::program::UserSlice;
 use kernel_core::signals::frame::{
     CONTEXT_AT, FRAME_BYTES, Fault, Frame, INFO_AT, LEGACY_BYTES, Place, Restored,
 };
-use kernel_core::signals::{
-    Action, AltStack, Delivery, Info, SendError, WAITING_MAX, code, fault, flag,
-};
-use kernel_core::threads::{CoreSet, Tid};
+use kernel_core::signals::{Action, AltStack, Delivery, Info, SendError, code, fault, flag};
+use kernel_core::threads::{CoreSet, State, Tid};
 
 use super::Process;
 use super::current::Current;
@@ -43,10 +40,14 @@ impl Current<'_> {
     /// Fails when one ends the program.
     #[inline]
     pub(super) fn deliver(&mut self) -> Result<(), Stop> {
-        match self.is_signal_due() || self.thread.delivering.is_some() {
+        let delivered = match self.is_signal_due() || self.thread.delivering.is_some() {
             true => self.deliver_all(),
             false => Ok(()),
-        }
+        };
+        // Nothing takes any, or adds some, before the thread comes back.
+        let waiting = self.thread.signals.waiting();
+        self.process.cores.set_signals(self.core, waiting);
+        delivered
     }
 
     #[cold]
@@ -265,10 +266,16 @@ impl Process {
         signal: u64,
         info: Info,
     ) -> Option<Result<(), SendError>> {
-        let core = self.threads.place(tid)?;
+        let core = match self.threads.state(tid)? {
+            State::Running(core) => core,
+            State::Ready | State::Waiting { .. } => self.threads.place(tid)?,
+        };
         let sent = match self.threads.get_mut(tid)? {
             Some(thread) => self.signals.send_to(&mut thread.signals, signal, info),
-            None => self.posted.put(tid, signal, info),
+            None => {
+                let waiting = self.cores.signals(core);
+                self.posted.put(tid, signal, info, waiting)
+            }
         };
         if sent.is_ok() {
             // Whatever it waits for: a page or another rank may never come.
@@ -291,9 +298,10 @@ impl Process {
 
     /// Gives a thread the signals that were sent to it while it ran.
     pub(super) fn take_posted(&mut self, thread: &mut Thread) {
+        self.signals.drop_ignored(&thread.signals);
         while let Some((signal, info)) = self.posted.take(thread.tid) {
-            // There is room for as many as were put aside, or the sender was told.
-            let _ = self.signals.send_to(&mut thread.signals, signal, info);
+            let sent = self.signals.send_to(&mut thread.signals, signal, info);
+            debug_assert_eq!(sent, Ok(()), "there is room for what was put aside");
         }
     }
 
@@ -305,32 +313,5 @@ impl Process {
             .filter_map(|(_, slot)| slot.as_deref_mut());
         let all = others.chain([thread]).map(|thread| &mut thread.signals);
         self.signals.set_action(signal, action, all)
-    }
-}
-
-/// Signals for threads that run, until each comes into the kernel.
-#[derive(Default)]
-pub(super) struct Posted(Vec<(Tid, u64, Info)>);
-
-impl Posted {
-    fn put(&mut self, tid: Tid, signal: u64, info: Info) -> Result<(), SendError> {
-        match signal {
-            0 => return Ok(()),
-            65.. => return Err(SendError::NoSuchSignal),
-            _ if self.0.len() >= WAITING_MAX => return Err(SendError::Full),
-            _ => self.0.push((tid, signal, info)),
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, tid: Tid) -> Option<(u64, Info)> {
-        let index = self.0.iter().position(|(of, ..)| *of == tid)?;
-        let (_, signal, info) = self.0.remove(index);
-        Some((signal, info))
-    }
-
-    /// A thread is no more.
-    pub(super) fn forget(&mut self, tid: Tid) {
-        self.0.retain(|(of, ..)| *of != tid);
     }
 }

@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 
 use hearth_abi::sysno;
+use kernel_core::files::ChannelId;
 use kernel_core::signals::{self, Delivery};
 use kernel_core::threads::{Core, Tid, Wait};
 use netstack::time::Instant;
@@ -47,6 +48,8 @@ pub(super) struct Progress {
     pub(super) stuck_since: Option<Instant>,
     /// It has looked once (hearth_wait), or is in a queue (futex).
     pub(super) begun: bool,
+    /// The pipe or event counter that it waits for.
+    pub(super) channel: Option<ChannelId>,
 }
 
 /// One thread.

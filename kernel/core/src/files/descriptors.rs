@@ -2,6 +2,8 @@
 //!
 //! A descriptor refers to a *description*, which has the position; dup makes two descriptors of one
 //! description. The standard streams are descriptions too, so that they can be copied and closed.
+//! What is behind pipes, event counters and epolls is in [`Channels`], which goes with the last
+//! description of it.
 //!
 //! Invariant: a description is there as long as a descriptor refers to it and no longer; there are
 //! at most [`DESCRIPTORS_MAX`] of either.
@@ -9,6 +11,7 @@
 use alloc::vec::Vec;
 
 use super::Place;
+use super::channels::{Channel, ChannelId, Channels, Counter, End, Pipe, Side, State, Watches};
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{open, seek};
 
@@ -23,6 +26,19 @@ pub enum Opened {
     Stream(u32),
     /// A file or a directory.
     Place(Place),
+    /// A pipe, an event counter or an epoll.
+    Channel(ChannelId, Side),
+}
+
+impl Opened {
+    /// The number by which threads wait for it.
+    pub const fn channel(self) -> Option<ChannelId> {
+        match self {
+            Self::Stream(stream) => Some(ChannelId(stream as u64)),
+            Self::Channel(id, _) => Some(id),
+            Self::Place(_) => None,
+        }
+    }
 }
 
 /// An open file.
@@ -56,6 +72,8 @@ struct Slot {
 pub struct Descriptors {
     slots: Vec<Option<Slot>>,
     descriptions: Vec<Option<Description>>,
+    /// What is behind those that are channels.
+    pub channels: Channels,
 }
 
 impl Default for Descriptors {
@@ -88,6 +106,7 @@ impl Descriptors {
         Self {
             slots: (0..3).map(slot).collect(),
             descriptions: (0..3).map(stream).collect(),
+            channels: Channels::default(),
         }
     }
 
@@ -110,26 +129,73 @@ impl Descriptors {
     pub fn stream(&self, fd: u64) -> Result<u32, Errno> {
         match self.get(fd)?.opened {
             Opened::Stream(number) => Ok(number),
-            Opened::Place(_) => Err(Errno::EBADF),
+            Opened::Place(_) | Opened::Channel(..) => Err(Errno::EBADF),
         }
     }
 
     /// Opens a place with flags of open: the lowest descriptor that is free.
     pub fn open(&mut self, place: Place, flags: u64) -> Result<u64, Errno> {
-        let fd = self.free_from(0)?;
+        self.reserve(1)?;
         let kept = open::APPEND | open::NONBLOCK | open::DIRECTORY | open::PATH;
-        let description = Description {
-            opened: Opened::Place(place),
+        let status = (flags & kept) | open::LARGEFILE;
+        Ok(self.add(Opened::Place(place), status, flags))
+    }
+
+    /// A pipe with flags of open, which holds so many bytes: where they come out, where they go in.
+    pub fn open_pipe(&mut self, flags: u64, capacity: usize) -> Result<[u64; 2], Errno> {
+        self.reserve(2)?;
+        let id = self.channels.add(Channel::Pipe(Pipe::new(capacity)?))?;
+        let ends = [(End::Read, open::READ_ONLY), (End::Write, open::WRITE_ONLY)];
+        Ok(ends.map(|(end, access)| {
+            let opened = Opened::Channel(id, Side::End(end));
+            self.add(opened, access | flags & open::NONBLOCK, flags)
+        }))
+    }
+
+    /// An event counter with flags of open.
+    pub fn open_counter(&mut self, counter: Counter, flags: u64) -> Result<u64, Errno> {
+        self.open_whole(Channel::Counter(counter), flags)
+    }
+
+    /// An epoll with flags of open.
+    pub fn open_epoll(&mut self, flags: u64) -> Result<u64, Errno> {
+        self.open_whole(Channel::Epoll(Watches::default()), flags)
+    }
+
+    fn open_whole(&mut self, channel: Channel, flags: u64) -> Result<u64, Errno> {
+        self.reserve(1)?;
+        let id = self.channels.add(channel)?;
+        let status = open::READ_WRITE | flags & open::NONBLOCK;
+        Ok(self.add(Opened::Channel(id, Side::Whole), status, flags))
+    }
+
+    /// Makes sure that so many descriptions can be added.
+    fn reserve(&mut self, count: usize) -> Result<(), Errno> {
+        let mut end = 0;
+        for _ in 0..count {
+            end = self.free_from(end)? + 1;
+        }
+        let more = end.saturating_sub(self.slots.len());
+        let room = self.slots.try_reserve(more);
+        let room = room.and_then(|()| self.descriptions.try_reserve(count));
+        room.map_err(|_| Errno::ENOMEM)
+    }
+
+    /// The lowest free descriptor, for a new description; there is room ([`Self::reserve`]).
+    fn add(&mut self, opened: Opened, status: u64, flags: u64) -> u64 {
+        let description = Some(Description {
+            opened,
             position: 0,
-            status: (flags & kept) | open::LARGEFILE,
+            status,
             references: 1,
-        };
+        });
         let index = match self.descriptions.iter().position(Option::is_none) {
-            Some(index) => index,
+            Some(index) => {
+                self.descriptions[index] = description;
+                index
+            }
             None => {
-                let room = self.descriptions.try_reserve(1);
-                room.map_err(|_| Errno::ENOMEM)?;
-                self.descriptions.push(None);
+                self.descriptions.push(description);
                 self.descriptions.len() - 1
             }
         };
@@ -137,20 +203,25 @@ impl Descriptors {
             description: index as u16,
             close_on_exec: flags & open::CLOEXEC != 0,
         };
-        self.put(fd, slot)?;
-        self.descriptions[index] = Some(description);
-        Ok(fd as u64)
+        let fd = self.free_from(0).expect("a number was looked for");
+        self.put(fd, slot).expect("room was looked for");
+        fd as u64
     }
 
     /// Closes a descriptor.
     pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
         let slot = self.slot(fd)?;
         self.slots[fd as u32 as usize] = None;
-        let description = &mut self.descriptions[usize::from(slot.description)];
-        let count = &mut description.as_mut().expect("it is referred to").references;
-        *count -= 1;
-        if *count == 0 {
-            *description = None;
+        let place = &mut self.descriptions[usize::from(slot.description)];
+        let description = place.as_mut().expect("it is referred to");
+        description.references -= 1;
+        if description.references == 0 {
+            let opened = description.opened;
+            *place = None;
+            self.channels.forget(slot.description);
+            if let Opened::Channel(id, side) = opened {
+                self.channels.close(id, side);
+            }
         }
         Ok(())
     }
@@ -200,7 +271,7 @@ impl Descriptors {
     pub fn seek(&mut self, fd: u64, offset: u64, whence: u64, bytes: u64) -> Result<u64, Errno> {
         let description = self.get_mut(fd)?;
         let place = match description.opened {
-            Opened::Stream(_) => return Err(Errno::ESPIPE),
+            Opened::Stream(_) | Opened::Channel(..) => return Err(Errno::ESPIPE),
             Opened::Place(_) if description.is_path() => return Err(Errno::EBADF),
             Opened::Place(place) => place,
         };
@@ -226,6 +297,17 @@ impl Descriptors {
         }
         description.position = position;
         Ok(position)
+    }
+
+    /// The number of the description that a descriptor refers to.
+    pub(super) fn description(&self, fd: u64) -> Result<u16, Errno> {
+        Ok(self.slot(fd)?.description)
+    }
+
+    /// What a description is ready for, and what has come about there.
+    pub(super) fn state_of(&self, description: u16) -> State {
+        let description = self.descriptions[usize::from(description)].as_ref();
+        description.map_or_else(State::default, |description| self.state(description.opened))
     }
 
     fn slot(&self, fd: u64) -> Result<Slot, Errno> {

@@ -6,12 +6,13 @@
 //! | [`Files`] | the names, and what a path leads to |
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
 //! | [`NodeFile`] | the small files of the node |
-//! | [`ready`] | what poll and select say of them |
+//! | [`channels`] | pipes, event counters and epolls |
+//! | [`ready`] | what poll, select and epoll say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
 //!
 //! There are two directories, `/` and `/with`. The program works in `/with`, so that one which
 //! opens its input by a bare name finds it. Everything is there to be read and nothing to be
-//! written.
+//! written. What is written to a pipe is for the program itself.
 //!
 //! Neighbours: `kernel::process::files` fills [`Files`] from the launch block,
 //! `kernel::process::calls` answers the program's calls with this; the bytes are in
@@ -19,7 +20,9 @@
 //!
 //! Invariant: a path leads nowhere but to these; no answer depends on what other jobs have.
 
+pub mod channels;
 mod descriptors;
+mod epoll;
 mod node;
 mod path;
 pub mod ready;
@@ -29,10 +32,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::objects::ObjectId;
+pub use channels::ChannelId;
 pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened};
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open};
-pub use node::NodeFile;
+pub use node::{NodeFile, PROGRAM_LINK};
 pub use path::{NAME_MAX, PATH_MAX};
 
 /// A file that the launch named.

@@ -16,6 +16,8 @@ pub enum NodeFile {
     CpuInfo,
     /// `/proc/meminfo`.
     MemInfo,
+    /// `/proc/stat`.
+    Stat,
     /// `/sys/devices/system/cpu/possible` and `online`.
     Cpus,
     /// `/dev/null`.
@@ -28,11 +30,15 @@ pub enum NodeFile {
     Random,
 }
 
-const PATHS: [(&[u8], NodeFile); 11] = [
+/// A link to the program's file, which no node has: it can be read as a link and not followed.
+pub const PROGRAM_LINK: &[u8] = b"/proc/self/exe";
+
+const PATHS: [(&[u8], NodeFile); 12] = [
     (b"/proc/self/maps", NodeFile::Maps),
     (b"/proc/self/status", NodeFile::Status),
     (b"/proc/cpuinfo", NodeFile::CpuInfo),
     (b"/proc/meminfo", NodeFile::MemInfo),
+    (b"/proc/stat", NodeFile::Stat),
     (b"/sys/devices/system/cpu/possible", NodeFile::Cpus),
     (b"/sys/devices/system/cpu/online", NodeFile::Cpus),
     (b"/dev/null", NodeFile::Null),

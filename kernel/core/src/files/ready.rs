@@ -1,36 +1,107 @@
-//! What descriptors are ready for, as poll and select ask.
+//! What descriptors are ready for, as poll, select and epoll ask.
 //!
-//! What is open is always ready: a read or write of a stream may still wait, as on a pipe that
-//! somebody else reads too.
+//! Files and standard streams are always ready: a read or write of a stream may still wait, as on a
+//! pipe that somebody else reads too. Pipes and event counters are ready when a read or write would
+//! not wait.
 //!
-//! Key types: [`Ready`], [`Sets`]. Neighbours: `kernel::process::calls` copies the sets and waits.
+//! Key types: [`Ready`], [`Sets`]. Neighbours: [`super::channels`] says it of pipes, `epoll` in this
+//! folder asks for those it watches, `kernel::process::calls` copies the sets and waits.
 
 use hearth_abi::errno::Errno;
+use hearth_abi::linux::poll;
 
+use super::channels::{Channel, Edges, State};
 use super::{Descriptors, Opened};
 
 /// Descriptors that a set of select may have, and its words.
 pub const SET_BITS: u64 = 1024;
 const SET_WORDS: usize = SET_BITS as usize / 64;
 
-/// What a descriptor is ready for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready {
+/// What a descriptor is ready for: bits of `hearth_abi::linux::poll`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready(u32);
+
+impl Ready {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
     /// A read.
-    pub read: bool,
+    pub const READ: Self = Self(poll::IN | poll::RDNORM);
     /// A write.
-    pub write: bool,
+    pub const WRITE: Self = Self(poll::OUT | poll::WRNORM);
+    /// A write fails: nobody reads.
+    pub const ERROR: Self = Self(poll::ERR);
+    /// A read finds the end behind what is there: nobody writes.
+    pub const HANGUP: Self = Self(poll::HUP);
+    /// There is no such descriptor.
+    pub const INVALID: Self = Self(poll::NVAL);
+
+    /// From its bits; others mean nothing here.
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits & 0xffff)
+    }
+
+    /// Its bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Either.
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// This where something holds, else nothing.
+    pub const fn when(self, holds: bool) -> Self {
+        match holds {
+            true => self,
+            false => Self::NONE,
+        }
+    }
+
+    /// What of it is told to who wants `wanted`: errors and the end always are.
+    pub const fn among(self, wanted: Self) -> Self {
+        Self(self.0 & (wanted.0 | poll::ERR | poll::HUP | poll::NVAL))
+    }
+
+    /// Whether it is nothing.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// What the three sets of select show. No descriptor has anything exceptional.
+    const fn selected(self) -> [bool; 3] {
+        let reads = self.0 & (poll::IN | poll::HUP | poll::ERR) != 0;
+        let writes = self.0 & (poll::OUT | poll::ERR) != 0;
+        [reads, writes, false]
+    }
 }
 
 impl Descriptors {
     /// What a descriptor is ready for; EBADF when it is not open.
     pub fn ready(&self, fd: u64) -> Result<Ready, Errno> {
-        let (read, write) = match self.get(fd)?.opened {
-            Opened::Stream(0) => (true, false),
-            Opened::Stream(_) => (false, true),
-            Opened::Place(_) => (true, true),
-        };
-        Ok(Ready { read, write })
+        Ok(self.state(self.get(fd)?.opened).0)
+    }
+
+    /// What something open is ready for, and what has come about there.
+    pub(super) fn state(&self, opened: Opened) -> State {
+        match opened {
+            Opened::Stream(stream) => {
+                let ready = match stream {
+                    0 => Ready::READ,
+                    _ => Ready::WRITE,
+                };
+                (ready, self.channels.stream_edges(stream))
+            }
+            Opened::Place(_) => (Ready::READ.or(Ready::WRITE), Edges::default()),
+            Opened::Channel(id, side) => match self.channels.get(id) {
+                Some(Channel::Epoll(watches)) => {
+                    let state = |description| self.state_of(description);
+                    let ready = Ready::READ.when(watches.is_ready(state));
+                    (ready, Edges::default())
+                }
+                _ => self.channels.state(id, side),
+            },
+        }
     }
 
     /// What select answers for three sets: those that are ready, and how many bits that are. EBADF
@@ -42,9 +113,7 @@ impl Descriptors {
             if !asked.0.iter().any(|set| set.has(fd)) {
                 continue;
             }
-            let ready = self.ready(fd)?;
-            // No descriptor has anything exceptional.
-            let ready = [ready.read, ready.write, false];
+            let ready = self.ready(fd)?.selected();
             for ((asked, found), ready) in asked.0.iter().zip(&mut found.0).zip(ready) {
                 if ready && asked.has(fd) {
                     found.insert(fd);
@@ -106,7 +175,9 @@ pub struct Sets(pub [Set; 3]);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Place;
+    use crate::files::channels::{Counter, PIPE_BYTES};
+    use crate::files::{DESCRIPTORS_MAX, Place};
+    use std::vec::Vec;
 
     fn set(of: &[u64]) -> Set {
         let mut set = Set::default();
@@ -126,6 +197,41 @@ mod tests {
         assert_eq!(nothing, Ok((Sets::default(), 0)));
         let closed = Sets([set(&[]), set(&[]), set(&[700])]);
         assert_eq!(descriptors.select(&closed), Err(Errno::EBADF));
+    }
+
+    #[test]
+    fn pipes_and_counters_are_ready_when_a_call_would_not_wait() {
+        let mut descriptors = Descriptors::new();
+        let [read, write] = descriptors.open_pipe(0, 4096).unwrap();
+        let ready = |descriptors: &Descriptors, fd| descriptors.ready(fd).unwrap();
+        assert_eq!(ready(&descriptors, read), Ready::NONE);
+        assert_eq!(ready(&descriptors, write), Ready::WRITE);
+        descriptors.close(write).unwrap();
+        assert_eq!(ready(&descriptors, read), Ready::HANGUP);
+        let all = set(&[read]);
+        let (found, count) = descriptors.select(&Sets([all; 3])).unwrap();
+        assert_eq!((found.0[0], count), (all, 1));
+        descriptors.close(read).unwrap();
+        // Nothing is left of it.
+        assert_eq!(descriptors.channels.pipe_bytes(), PIPE_BYTES);
+        let counter = Counter::new(0, false);
+        let counter = descriptors.open_counter(counter, 0).unwrap();
+        assert_eq!(counter, read, "the lowest number");
+        assert_eq!(ready(&descriptors, counter), Ready::WRITE);
+    }
+
+    #[test]
+    fn many_pipes_are_small_ones() {
+        let mut descriptors = Descriptors::new();
+        let mut sizes = Vec::new();
+        while let Ok(_) = descriptors.open_pipe(0, descriptors.channels.pipe_bytes()) {
+            sizes.push(descriptors.channels.pipe_bytes());
+        }
+        assert_eq!(sizes.len(), (DESCRIPTORS_MAX - 3) / 2);
+        assert_eq!(sizes.iter().filter(|size| **size == PIPE_BYTES).count(), 15);
+        assert!(descriptors.open_pipe(0, 4096).is_err());
+        assert!(descriptors.open_epoll(0).is_ok(), "one number is left");
+        assert_eq!(descriptors.open_epoll(0), Err(Errno::EMFILE));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! An inode number is made of the file's hash, so that it is the same on every node and in every
 //! run. A file known by its contents has no age: all times are 0.
 
+use super::channels::Side;
 use super::{Files, Opened, Place};
 use hearth_abi::linux::mode;
 
@@ -54,6 +55,18 @@ impl Files {
                 device: 0,
                 inode: u64::from(number) + 1,
                 mode: mode::PIPE | 0o600,
+                links: 1,
+                bytes: 0,
+                block: BLOCK,
+            },
+            Opened::Channel(id, side) => Metadata {
+                device: 0,
+                inode: id.0 + 1,
+                mode: match side {
+                    Side::End(_) => mode::PIPE | 0o600,
+                    // As on Linux it is of no type.
+                    Side::Whole => 0o600,
+                },
                 links: 1,
                 bytes: 0,
                 block: BLOCK,

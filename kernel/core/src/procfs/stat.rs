@@ -1,4 +1,5 @@
-//! `/proc/stat`: what the cores have done since the node was started.
+//! `/proc/stat`: what the cores have done since the node was started. What was before the program
+//! is time without work.
 //!
 //! Source: Linux, `fs/proc/stat.c`; times are in hundredths of a second (USER_HZ).
 
@@ -29,12 +30,8 @@ pub struct Node {
     pub switches: u64,
     /// When it started, in seconds since 1970.
     pub started_s: u64,
-    /// Programs that were started.
-    pub programs: u64,
     /// Threads that run or could.
     pub runnable: usize,
-    /// Threads that wait for a page.
-    pub blocked: usize,
 }
 
 /// Writes the file; `cores` in ascending order. Fails as `out` does.
@@ -54,9 +51,7 @@ pub fn write(out: &mut impl Write, cores: &[(Core, Times)], node: &Node) -> fmt:
     writeln!(out, "intr {}", node.interrupts)?;
     writeln!(out, "ctxt {}", node.switches)?;
     writeln!(out, "btime {}", node.started_s)?;
-    writeln!(out, "processes {}", node.programs)?;
-    writeln!(out, "procs_running {}", node.runnable)?;
-    writeln!(out, "procs_blocked {}", node.blocked)
+    writeln!(out, "procs_running {}", node.runnable)
 }
 
 /// User, nice, system, idle, and six times that a node does not have.
@@ -87,9 +82,7 @@ mod tests {
             interrupts: 1_168_510,
             switches: 1_564_275,
             started_s: 1_795_644_164,
-            programs: 37_975,
             runnable: 8,
-            blocked: 0,
         };
         let mut text = String::new();
         write(&mut text, &cores, &node).unwrap();
@@ -101,9 +94,7 @@ mod tests {
              intr 1168510\n\
              ctxt 1564275\n\
              btime 1795644164\n\
-             processes 37975\n\
-             procs_running 8\n\
-             procs_blocked 0\n"
+             procs_running 8\n"
         );
     }
 }

@@ -24,6 +24,7 @@ mod core_pages;
 mod fetching;
 mod files;
 mod large;
+mod moving;
 mod pristine;
 mod retire;
 mod steps;

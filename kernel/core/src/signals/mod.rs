@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Program`] | actions and waiting signals of a process; which signal a thread takes next |
 //! | [`Thread`] | mask and waiting signals of a thread |
+//! | [`Posted`] | signals for threads that run |
 //! | [`Action`], [`Info`], [`AltStack`] | `struct sigaction`, `siginfo_t`, `stack_t` |
 //! | [`frame`] | what lies on the stack of a handler, and what is believed of it afterwards |
 //! | [`fault`] | the signal that a fault is |
@@ -23,6 +24,7 @@ mod action;
 pub mod fault;
 pub mod frame;
 mod info;
+mod posted;
 mod program;
 mod queue;
 mod set;
@@ -32,6 +34,7 @@ mod timer;
 
 pub use action::{ACTION_BYTES, Action, flag};
 pub use info::{INFO_BYTES, Info, code};
+pub use posted::Posted;
 pub use program::{Delivery, Program};
 pub use queue::{SendError, WAITING_MAX};
 pub use stack::{AltStack, STACK_BYTES};

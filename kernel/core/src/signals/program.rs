@@ -102,7 +102,9 @@ impl Program {
     /// Sends a signal to the process (kill, timers), for any thread that does not block it;
     /// `threads` are all that it has. Number 0 only asks whether it could be done.
     ///
-    /// A thread for which [`Self::would_take`] is true then is to be woken.
+    /// A thread for which [`Self::would_take`] is true then is to be woken. Where all threads run
+    /// nobody knows here whether one blocks a signal that is ignored: it waits until one comes
+    /// ([`Self::drop_ignored`]).
     pub fn send<'a>(
         &mut self,
         signal: u64,
@@ -117,6 +119,16 @@ impl Program {
             return Ok(());
         }
         self.waiting.push(set, info)
+    }
+
+    /// Drops what waits for the process and is ignored, for the sake of a thread that does not block
+    /// it: each that comes into the kernel.
+    #[inline]
+    pub fn drop_ignored(&mut self, thread: &Thread) {
+        let gone = self.ignored & !thread.mask;
+        if self.waiting.set() & gone != 0 {
+            self.waiting.discard(gone);
+        }
     }
 
     /// Sends a signal to a thread (tkill, tgkill). Number 0 only asks whether it could be done.

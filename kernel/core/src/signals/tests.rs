@@ -301,6 +301,20 @@ fn a_mask_for_a_call_ends_where_another_thread_took_the_signal() {
 }
 
 #[test]
+fn an_ignored_signal_is_gone_when_a_thread_comes_that_does_not_block_it() {
+    let (mut program, [blocks, open]) = process([bit(CHLD), 0]);
+    // Both run: none is asked.
+    program.send(CHLD, Info::KERNEL, []).unwrap();
+    program.drop_ignored(&blocks);
+    assert_eq!(program.blocked(&blocks), bit(CHLD));
+    program.drop_ignored(&open);
+    assert_eq!(program.waiting(), 0);
+    program.send(USR1, Info::KERNEL, []).unwrap();
+    program.drop_ignored(&open);
+    assert_eq!(program.waiting(), bit(USR1), "it is not ignored");
+}
+
+#[test]
 fn calls_begin_again_as_the_handler_of_the_next_signal_wants() {
     let (mut program, [mut thread]) = process([0]);
     assert!(!program.restarts(&thread));

@@ -41,6 +41,11 @@ impl Thread {
         self.kept_mask.unwrap_or(self.mask)
     }
 
+    /// How many signals wait for it alone.
+    pub const fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// It does not wait for a signal any more: the end of each sigtimedwait, whatever it answers.
     pub const fn stop_awaiting(&mut self) {
         self.awaited = 0;

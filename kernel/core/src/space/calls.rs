@@ -216,6 +216,23 @@ impl Space {
         Ok((pages, protection))
     }
 
+    /// Whether a range holds nothing but anonymous memory, as what may be freed must (MADV_FREE):
+    /// EINVAL where it does not, ENOMEM where nothing is mapped.
+    pub fn check_anonymous(&self, address: u64, length: u64) -> Result<(), Errno> {
+        let end = address.checked_add(length).ok_or(Errno::EINVAL)?;
+        let mut at = address;
+        while at < end {
+            let region = self.find(at).ok_or(Errno::ENOMEM)?;
+            match region.kind {
+                Kind::Anonymous | Kind::Heap | Kind::Stack => at = region.end,
+                Kind::File { .. } | Kind::Object { .. } | Kind::Guard => {
+                    return Err(Errno::EINVAL);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether every page of the range belongs to a region, and none to the stack's guard. The
     /// guard is there against mistakes: mprotect does not open it, but a program that unmaps it or
     /// maps over it with MAP_FIXED has done so on purpose and to itself alone.
@@ -278,7 +295,7 @@ impl Space {
     }
 
     /// The highest gap below [`layout::MMAP_TOP`] with room for `length` bytes.
-    fn find_gap(&self, length: u64) -> Option<Pages> {
+    pub(super) fn find_gap(&self, length: u64) -> Option<Pages> {
         let length = page_up(length)?;
         let mut top = layout::MMAP_TOP;
         for (&start, &(end, _, _)) in self.regions.range(..layout::MMAP_TOP).rev() {

@@ -12,6 +12,7 @@
 //! reservation commits no memory.
 
 mod calls;
+mod remap;
 
 use alloc::collections::BTreeMap;
 use core::fmt;
@@ -20,6 +21,7 @@ use crate::addr::{PAGE_SIZE, page_up};
 use crate::loader::{Image, layout};
 use crate::paging::entry::{Class, Protection};
 pub use calls::{FileMap, MapRequest, Mapped};
+pub use remap::{Remap, RemapRequest};
 
 /// Regions a program may have. Go, the neediest program measured, has some 200; at 48 bytes each
 /// the table stays below 64 KiB.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::loader::synthetic;
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{map, prot};
+use hearth_abi::linux::{map, mremap, prot};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -48,6 +48,93 @@ fn brk_returns_exactly_what_was_asked() {
     space.mmap(fixed).unwrap();
     assert_eq!(space.brk(start + 0x10001).0, start + 1);
     assert_eq!(space.brk(start + 0x10000).0, start + 0x10000);
+}
+
+#[test]
+fn mremap_takes_what_is_one_mapping() {
+    let mut space = space();
+    let at = 0x10_0000_0000;
+    let page = 0x1000;
+    let fixed = PRIVATE | map::FIXED;
+    space
+        .mmap(request(at, 4 * page, prot::READ | prot::WRITE, fixed))
+        .unwrap();
+    space
+        .mmap(request(at + 4 * page, page, prot::READ, fixed))
+        .unwrap();
+    let asks = |address, length, new_length, flags, new_address| RemapRequest {
+        address,
+        length,
+        new_length,
+        flags,
+        new_address,
+    };
+    let moves = mremap::MAYMOVE | mremap::FIXED;
+    for (asked, errno) in [
+        (asks(at + 1, page, page, 0, 0), Errno::EINVAL),
+        (asks(at, 0, page, 0, 0), Errno::EINVAL),
+        (asks(at, page, 0, 0, 0), Errno::EINVAL),
+        (asks(at, page, page, mremap::FIXED, 0), Errno::EINVAL),
+        (asks(at, page, page, 8, 0), Errno::EINVAL),
+        (asks(at, page, page, moves, at), Errno::EINVAL),
+        (asks(at, page, page, moves, 0), Errno::EINVAL),
+        (asks(at, page, page, moves, at + 1), Errno::EINVAL),
+        (asks(at + 0x100_0000, page, page, 0, 0), Errno::EFAULT),
+        (asks(at, 5 * page, 6 * page, 0, 0), Errno::EFAULT),
+        (asks(at, 4 * page, 5 * page, 0, 0), Errno::ENOMEM),
+        (asks(at, 4 * page, MEMORY + page, 1, 0), Errno::ENOMEM),
+        // A segment of the program.
+        (asks(0x40_0000, page, 2 * page, 1, 0), Errno::EINVAL),
+        (asks(0x40_0000, page, page, moves, at), Errno::EINVAL),
+    ] {
+        assert_eq!(space.plan_remap(&asked), Err(errno), "{asked:?}");
+    }
+    let plan = space
+        .plan_remap(&asks(at, 4 * page, 2 * page, 0, 0))
+        .unwrap();
+    assert_eq!((plan.address(), plan.moved()), (at, None));
+    let cut = Pages {
+        start: at + 2 * page,
+        end: at + 4 * page,
+    };
+    assert_eq!(plan.cut(), cut);
+    space.remap(&plan);
+    assert_eq!(space.find(at).unwrap().end, at + 2 * page);
+    assert!(space.find(at + 2 * page).is_none());
+    assert_eq!(
+        space.find(at + 4 * page).unwrap().protection,
+        Protection::Read
+    );
+}
+
+#[test]
+fn a_mapping_of_a_file_shows_the_same_of_it_elsewhere() {
+    let mut space = space();
+    let file = FileMap {
+        file: 2,
+        bytes: 0x2800,
+        offset: 0x1000,
+    };
+    let mapped = space.mmap_file(request(0, 0x4000, prot::READ, map::PRIVATE), file);
+    let at = mapped.unwrap().address;
+    let to = 0x10_0000_0000;
+    let plan = space.plan_remap(&RemapRequest {
+        address: at,
+        length: 0x4000,
+        new_length: 0x4000,
+        flags: mremap::MAYMOVE | mremap::FIXED,
+        new_address: to,
+    });
+    space.remap(&plan.unwrap());
+    let found = space.find(to + 0x1000).unwrap().kind;
+    let expected = Kind::Object {
+        file: 2,
+        shared: false,
+        shift: 0x1000u64.wrapping_sub(to),
+        file_end: to + 0x2000,
+    };
+    assert_eq!(found, expected);
+    assert!(space.find(at).is_none());
 }
 
 #[test]

@@ -59,6 +59,10 @@ pub enum Wait {
     News,
     /// Only [`Threads::wake`] of this thread.
     Wake,
+    /// A change of what has this number ([`Threads::wake_channel`]): the thread looks again.
+    Channel(u64),
+    /// A change of anything that has such a number.
+    AnyChannel,
 }
 
 /// What a thread does.
@@ -222,6 +226,12 @@ impl<T> Threads<T> {
     /// Makes all ready that wait for news; the cores on which they are.
     pub fn wake_news(&mut self) -> CoreSet {
         self.wake_where(|on, _| on == Wait::News)
+    }
+
+    /// Makes all ready that wait for a change of what has this number; the cores on which they are.
+    pub fn wake_channel(&mut self, number: u64) -> CoreSet {
+        let ends = [Wait::AnyChannel, Wait::Channel(number)];
+        self.wake_where(|on, _| ends.contains(&on))
     }
 
     /// Makes all ready whose time has come by now, in nanoseconds; the cores on which they are.

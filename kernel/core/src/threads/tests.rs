@@ -184,6 +184,30 @@ fn news_wake_those_that_wait_for_them() {
 }
 
 #[test]
+fn who_waits_for_a_channel_looks_when_it_changes() {
+    let mut threads = table(1);
+    for _ in 0..4 {
+        threads.insert((), ALL).unwrap();
+    }
+    let waits = [Wait::Channel(7), Wait::Channel(8), Wait::AnyChannel];
+    for (number, on) in (1..).zip(waits) {
+        threads.wait(tid(number), on, None);
+    }
+    threads.wait(tid(4), Wait::News, None);
+    assert_eq!(threads.wake_channel(9), CoreSet::first(1));
+    assert_eq!(threads.state(tid(3)), Some(State::Ready));
+    threads.wake_channel(7);
+    assert_eq!(threads.state(tid(1)), Some(State::Ready));
+    let waiting = [2, 4].map(|number| threads.state(tid(number)));
+    assert!(
+        waiting
+            .iter()
+            .all(|state| matches!(state, Some(State::Waiting { .. })))
+    );
+    assert!(threads.wait_for_news());
+}
+
+#[test]
 fn waits_end_by_their_time() {
     let mut threads = table(4);
     for _ in 0..4 {

@@ -14,8 +14,17 @@ const NO_LOCK: u16 = 2;
 
 impl Current<'_> {
     pub(super) fn close(&mut self, fd: u64) -> Result<u64, Stop> {
+        let closed = self.process.files.descriptors.get(fd)?.opened;
         self.process.files.descriptors.close(fd)?;
+        self.wake_at(closed);
         Ok(0)
+    }
+
+    /// Who waits at what one descriptor less refers to looks again.
+    fn wake_at(&mut self, closed: Opened) {
+        if let Some(id) = closed.channel() {
+            self.process.wake_channel(id);
+        }
     }
 
     pub(super) fn dup(&mut self, fd: u64) -> Result<u64, Stop> {
@@ -24,7 +33,7 @@ impl Current<'_> {
 
     pub(super) fn dup2(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, to, ..] = args;
-        Ok(self.process.files.descriptors.copy_to(fd, to, false)?)
+        self.copy_to(fd, to, false)
     }
 
     pub(super) fn dup3(&mut self, args: Args) -> Result<u64, Stop> {
@@ -32,12 +41,17 @@ impl Current<'_> {
         if fd as u32 == to as u32 || flags & !open::CLOEXEC != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let close_on_exec = flags & open::CLOEXEC != 0;
-        Ok(self
-            .process
-            .files
-            .descriptors
-            .copy_to(fd, to, close_on_exec)?)
+        self.copy_to(fd, to, flags & open::CLOEXEC != 0)
+    }
+
+    fn copy_to(&mut self, fd: u64, to: u64, close_on_exec: bool) -> Result<u64, Stop> {
+        let descriptors = &mut self.process.files.descriptors;
+        let closed = descriptors.get(to).map(|description| description.opened);
+        let copy = descriptors.copy_to(fd, to, close_on_exec)?;
+        if let Ok(closed) = closed {
+            self.wake_at(closed);
+        }
+        Ok(copy)
     }
 
     pub(super) fn lseek(&mut self, args: Args) -> Result<u64, Stop> {
@@ -60,7 +74,7 @@ impl Current<'_> {
     /// What is read only has nothing to be written back.
     pub(super) fn fsync(&mut self, fd: u64) -> Result<u64, Stop> {
         match self.process.files.descriptors.get(fd)?.opened {
-            Opened::Stream(_) => Err(Errno::EINVAL.into()),
+            Opened::Stream(_) | Opened::Channel(..) => Err(Errno::EINVAL.into()),
             Opened::Place(_) => Ok(0),
         }
     }
@@ -68,7 +82,7 @@ impl Current<'_> {
     /// Advice about a file that is in memory.
     pub(super) fn fadvise64(&mut self, fd: u64) -> Result<u64, Stop> {
         match self.process.files.descriptors.get(fd)?.opened {
-            Opened::Stream(_) => Err(Errno::ESPIPE.into()),
+            Opened::Stream(_) | Opened::Channel(..) => Err(Errno::ESPIPE.into()),
             Opened::Place(_) => Ok(0),
         }
     }
@@ -78,6 +92,7 @@ impl Current<'_> {
         let descriptors = &mut self.process.files.descriptors;
         let description = *descriptors.get(fd)?;
         let is_file = matches!(description.opened, Opened::Place(Place::File(_)));
+        let is_channel = matches!(description.opened, Opened::Channel(..));
         match command {
             fcntl::DUPFD => Ok(descriptors.copy(fd, argument, false)?),
             fcntl::DUPFD_CLOEXEC => Ok(descriptors.copy(fd, argument, true)?),
@@ -88,7 +103,7 @@ impl Current<'_> {
             }
             fcntl::GETFL => Ok(description.status),
             // Nothing of it makes a difference for a file that is read; a stream always waits.
-            fcntl::SETFL if is_file => {
+            fcntl::SETFL if is_file || is_channel => {
                 let settable = open::APPEND | open::NONBLOCK;
                 let kept = description.status & !settable;
                 descriptors.get_mut(fd)?.status = kept | (argument & settable);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{at, open};
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Files, NodeFile, Opened, PATH_MAX, Place};
+use kernel_core::files::{Files, NodeFile, Opened, PATH_MAX, PROGRAM_LINK, Place};
 use kernel_core::program::UserSlice;
 
 use super::Args;
@@ -41,6 +41,8 @@ impl Current<'_> {
         match description.opened {
             Opened::Stream(0) => Ok(Source::Stream(0)),
             Opened::Stream(_) => Err(Errno::EBADF),
+            // Read as what they are.
+            Opened::Channel(..) => Err(Errno::ESPIPE),
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
             Opened::Place(Place::File(number)) => Ok(Source::File(number)),
             Opened::Place(Place::Node(file)) => Ok(Source::Node(file)),
@@ -150,7 +152,7 @@ impl Current<'_> {
     /// The error of a write at an offset: nothing that has offsets can be written.
     pub(super) fn pwrite(&self, fd: u64) -> Result<u64, Stop> {
         Err(match self.process.files.descriptors.get(fd)?.opened {
-            Opened::Stream(_) => Errno::ESPIPE.into(),
+            Opened::Stream(_) | Opened::Channel(..) => Errno::ESPIPE.into(),
             Opened::Place(_) => Errno::EBADF.into(),
         })
     }
@@ -199,7 +201,7 @@ impl Current<'_> {
         }
         match self.named(directory, path, flags)? {
             Opened::Place(place) => Files::access(place, mode)?,
-            Opened::Stream(_) => {}
+            Opened::Stream(_) | Opened::Channel(..) => {}
         }
         Ok(0)
     }
@@ -235,10 +237,24 @@ impl Current<'_> {
         Ok(Place::WORKING_PATH.len() as u64)
     }
 
-    /// There are no links: what is there is none.
-    pub(super) fn readlink(&mut self, directory: i32, path: u64) -> Result<u64, Stop> {
-        self.named(directory, path, 0)?;
-        Err(Errno::EINVAL.into())
+    /// There is one link, to the program; what else is there is none.
+    pub(super) fn readlink(
+        &mut self,
+        directory: i32,
+        [path, address, length]: [u64; 3],
+    ) -> Result<u64, Stop> {
+        if self.read_path(path)? != PROGRAM_LINK {
+            self.named(directory, path, 0)?;
+            return Err(Errno::EINVAL.into());
+        }
+        let length = usize::try_from(length as i32)
+            .ok()
+            .filter(|length| *length > 0);
+        let length = length.ok_or(Errno::EINVAL)?;
+        let target = self.process.files.program.clone();
+        let taken = target.len().min(length);
+        self.write_bytes(address, &target[..taken])?;
+        Ok(taken as u64)
     }
 
     /// What a path, or with an empty one a descriptor, means to a call that asks about it.

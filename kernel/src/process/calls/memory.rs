@@ -1,4 +1,4 @@
-//! brk, mmap, munmap, mprotect, madvise.
+//! brk, mmap, mremap, munmap, mprotect, madvise.
 //!
 //! The calls that change a range do so in steps of a table's pages, and look at the network in
 //! between when it is time ([`Attended`]): however much memory a program has, it cannot keep its
@@ -6,21 +6,16 @@
 //! the range, and are not cut short when the program is to end.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::map;
+use hearth_abi::linux::{advice, map};
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
 use kernel_core::files::{Opened, Place};
 use kernel_core::readahead::AHEAD_IN_FLIGHT_MAX;
-use kernel_core::space::{FileMap, MapRequest};
+use kernel_core::space::{FileMap, MapRequest, RemapRequest};
 
 use super::Args;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::process::hardware::{Attended, Hardware};
-
-/// MADV_WILLNEED: bring in the pages of the file.
-const WILL_NEED: u64 = 3;
-/// MADV_DONTNEED: the contents are not needed any more.
-const DO_NOT_NEED: u64 = 4;
 
 impl Current<'_> {
     pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {
@@ -62,7 +57,7 @@ impl Current<'_> {
         match description.opened {
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
             Opened::Place(Place::File(number)) => Ok(number),
-            Opened::Stream(_) | Opened::Place(_) => Err(Errno::ENODEV),
+            Opened::Stream(_) | Opened::Channel(..) | Opened::Place(_) => Err(Errno::ENODEV),
         }
     }
 
@@ -84,29 +79,53 @@ impl Current<'_> {
         Ok(0)
     }
 
+    pub(super) fn mremap(&mut self, args: Args) -> Result<u64, Stop> {
+        let [address, length, new_length, flags, new_address, _] = args;
+        let request = RemapRequest {
+            address,
+            length,
+            new_length,
+            flags,
+            new_address,
+        };
+        let mut machine = Attended::new(self.services);
+        Ok(self.process.memory().mremap(&mut machine, &request)?)
+    }
+
     /// WILLNEED fetches what the program file has for the range and memory has room for;
-    /// DONTNEED drops contents. All other advice is not there, which harms nobody.
+    /// DONTNEED and FREE drop contents. Advice that may be passed over is. What asks for large
+    /// pages is EINVAL, as on a Linux without transparent ones.
     pub(super) fn madvise(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, advice, ..] = args;
+        if !address.is_multiple_of(PAGE_SIZE) {
+            return Err(Errno::EINVAL.into());
+        }
         match advice {
-            WILL_NEED => {
-                if !address.is_multiple_of(PAGE_SIZE) {
-                    return Err(Errno::EINVAL.into());
-                }
+            advice::WILL_NEED => {
                 let end = page_up(length).and_then(|length| address.checked_add(length));
                 let end = end.filter(|&end| end <= USER_END);
                 let end = end.ok_or(Errno::ENOMEM)?;
                 self.hold(address, end)?;
                 Ok(0)
             }
-            DO_NOT_NEED => {
+            advice::DO_NOT_NEED | advice::FREE => {
                 let mut machine = Attended::new(self.services);
-                self.process
-                    .memory()
-                    .discard(&mut machine, address, length)?;
+                let memory = self.process.memory();
+                if advice == advice::FREE {
+                    memory.space().check_anonymous(address, length)?;
+                }
+                memory.discard(&mut machine, address, length)?;
                 Ok(0)
             }
-            _ => Err(self.unknown(hearth_abi::sysno::MADVISE)),
+            advice::NORMAL
+            | advice::RANDOM
+            | advice::SEQUENTIAL
+            | advice::DO_NOT_FORK
+            | advice::DO_FORK
+            | advice::DO_NOT_DUMP
+            | advice::DO_DUMP
+            | advice::COLD => Ok(0),
+            _ => Err(Errno::EINVAL.into()),
         }
     }
 

@@ -7,7 +7,10 @@
 //! Invariant: a call either returns a value or an error in rax and the program runs on, or the
 //! program ends; nothing it passes can do harm to the node.
 
+mod buffers;
+mod channel;
 mod descriptor;
+mod epoll;
 mod exchange;
 mod file;
 mod futex;
@@ -109,13 +112,23 @@ impl Current<'_> {
             sysno::FACCESSAT2 => self.access(args[0] as i32, [args[1], args[2], args[3]]),
             sysno::GETDENTS64 => self.getdents64(args),
             sysno::GETCWD => self.getcwd(args),
-            sysno::READLINK => self.readlink(at::CWD, args[0]),
-            sysno::READLINKAT => self.readlink(args[0] as i32, args[1]),
+            sysno::READLINK => self.readlink(at::CWD, [args[0], args[1], args[2]]),
+            sysno::READLINKAT => self.readlink(args[0] as i32, [args[1], args[2], args[3]]),
             sysno::POLL => self.poll_call(args),
             sysno::PPOLL => self.ppoll(args),
             sysno::SELECT => self.select(args),
             sysno::PSELECT6 => self.pselect6(args),
+            sysno::PIPE => self.pipe(args[0], NO_FLAGS),
+            sysno::PIPE2 => self.pipe(args[0], args[1]),
+            sysno::EVENTFD => self.eventfd(args[0], NO_FLAGS),
+            sysno::EVENTFD2 => self.eventfd(args[0], args[1]),
+            sysno::EPOLL_CREATE => self.epoll_create(args[0]),
+            sysno::EPOLL_CREATE1 => self.epoll_create1(args[0]),
+            sysno::EPOLL_CTL => self.epoll_ctl(args),
+            sysno::EPOLL_WAIT => self.epoll_wait(args),
+            sysno::EPOLL_PWAIT => self.epoll_pwait(args),
             sysno::MMAP => self.mmap(args),
+            sysno::MREMAP => self.mremap(args),
             sysno::MUNMAP => self.munmap(args),
             sysno::MPROTECT => self.mprotect(args),
             sysno::MADVISE => self.madvise(args),

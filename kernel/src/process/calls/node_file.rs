@@ -11,13 +11,13 @@ use alloc::vec::Vec;
 use hearth_abi::errno::Errno;
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::files::NodeFile;
-use kernel_core::procfs::{self, cpuinfo, maps, meminfo, status};
+use kernel_core::procfs::{self, cpuinfo, maps, meminfo, stat, status};
 use kernel_core::program::UserSlice;
 
 use super::PID;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::{arch, mm};
+use crate::{arch, mm, time};
 
 /// Bytes that a device gives at once.
 const PIECE: usize = 256;
@@ -48,6 +48,7 @@ impl Current<'_> {
             NodeFile::Status => self.status(),
             NodeFile::CpuInfo => self.cpu_info(),
             NodeFile::MemInfo => memory_info(),
+            NodeFile::Stat => self.stat_text(),
             NodeFile::Cpus => procfs::cpus(self.process.threads.cores()),
         };
         let position = self.process.files.descriptors.get(fd)?.position;
@@ -111,6 +112,40 @@ impl Current<'_> {
             cores: threads.cores().count(),
         };
         let _ = status::write(&mut text, &status);
+        text
+    }
+
+    fn stat_text(&mut self) -> String {
+        let mut text = String::new();
+        let now = time::now();
+        let process = &*self.process;
+        let before = process.clock.started.as_micros();
+        let times = process.threads.cores().iter().map(|core| {
+            let (user, idle) = process.cores.times(core, arch::tsc());
+            let user_us = time::of_counts(user).as_micros();
+            let idle_us = time::of_counts(idle).as_micros();
+            let all_us = now.as_micros().saturating_sub(before);
+            let times = stat::Times {
+                user_us,
+                system_us: all_us.saturating_sub(user_us + idle_us),
+                idle_us: before + idle_us,
+            };
+            (core, times)
+        });
+        let times: Vec<_> = times.collect();
+        let interrupts = arch::interrupts::counts();
+        let counts = interrupts.user.iter().chain(&interrupts.idle);
+        let cores = process.threads.cores();
+        let node = stat::Node {
+            interrupts: counts.copied().map(u64::from).sum(),
+            switches: process.cores.switches(),
+            started_s: (time::unix_micros() - now.as_micros()) / 1_000_000,
+            runnable: cores
+                .iter()
+                .map(|core| process.threads.runnable(core))
+                .sum(),
+        };
+        let _ = stat::write(&mut text, &times, &node);
         text
     }
 

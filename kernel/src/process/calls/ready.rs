@@ -4,8 +4,9 @@
 //! is kept, by which programs sleep when nothing is ready.
 
 use hearth_abi::errno::Errno;
-use kernel_core::files::ready::{SET_BITS, Set, Sets};
+use kernel_core::files::ready::{Ready, SET_BITS, Set, Sets};
 use kernel_core::program::UserSlice;
+use kernel_core::threads::Wait;
 use netstack::time::{Instant, Micros};
 
 use super::Args;
@@ -13,6 +14,7 @@ use super::signal::deadline_in;
 use super::time::MICROS_PER_SECOND;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
+use crate::process::thread::Pause;
 use crate::time;
 
 /// Descriptors in one poll.
@@ -20,9 +22,6 @@ const POLL_MAX: u64 = 256;
 /// Bytes of `struct pollfd`, and where the answer stands in it.
 const POLL_BYTES: u64 = 8;
 const POLL_ANSWER_AT: u64 = 6;
-const POLL_IN: u16 = 1;
-const POLL_OUT: u16 = 4;
-const POLL_INVALID: u16 = 0x20;
 
 impl Current<'_> {
     pub(super) fn poll_call(&mut self, args: Args) -> Result<u64, Stop> {
@@ -101,20 +100,17 @@ impl Current<'_> {
             let wanted = u16::from_le_bytes([entry[4], entry[5]]);
             let returned = match fd {
                 ..0 => 0,
-                _ => match self.process.files.descriptors.ready(fd as u64) {
-                    Ok(ready) => {
-                        let bits =
-                            u16::from(ready.read) * POLL_IN + u16::from(ready.write) * POLL_OUT;
-                        wanted & bits
-                    }
-                    Err(_) => POLL_INVALID,
-                },
+                _ => {
+                    let ready = self.process.files.descriptors.ready(fd as u64);
+                    let ready = ready.unwrap_or(Ready::INVALID);
+                    ready.among(Ready::from_bits(wanted.into())).bits() as u16
+                }
             };
             found += u64::from(returned != 0);
             self.write_bytes(at + POLL_ANSWER_AT, &returned.to_le_bytes())?;
         }
         if found == 0 {
-            self.sleep_for_nothing(deadline)?;
+            self.wait_until_ready(deadline)?;
         }
         Ok(found)
     }
@@ -142,7 +138,7 @@ impl Current<'_> {
         }
         let (sets, found) = self.process.files.descriptors.select(&asked)?;
         if found == 0 {
-            self.sleep_for_nothing(deadline)?;
+            self.wait_until_ready(deadline)?;
         }
         for (set, address) in sets.0.iter().zip(addresses) {
             if address != 0 {
@@ -152,12 +148,18 @@ impl Current<'_> {
         Ok(found)
     }
 
-    /// Sleeps until the time-out: what is not ready now will never be.
-    fn sleep_for_nothing(&mut self, deadline: Instant) -> Result<(), Stop> {
-        match time::now() < deadline {
-            true => self.sleep(deadline),
-            false => Ok(()),
+    /// Waits for a change of anything that may be ready then; nothing where `deadline` is over.
+    pub(super) fn wait_until_ready(&mut self, deadline: Instant) -> Result<(), Stop> {
+        if time::now() >= deadline {
+            return Ok(());
         }
+        if self.is_signal_due() {
+            return Err(Errno::EINTR.into());
+        }
+        Err(Stop::Wait(Pause {
+            on: Wait::AnyChannel,
+            until: deadline,
+        }))
     }
 
     /// A `struct timespec`, when one is given.

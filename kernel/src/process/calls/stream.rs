@@ -3,11 +3,12 @@
 //! Of the streams only bytes go over the network; files are read from the node's memory.
 
 use hearth_abi::errno::Errno;
-use kernel_core::files::{NodeFile, Opened, Place};
+use kernel_core::files::{ChannelId, NodeFile, Opened, Place};
 use kernel_core::program::UserSlice;
 use netstack::io::MAX_CALL_DATA;
 
 use super::Args;
+use super::buffers::Buffers;
 use super::file::Source;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
@@ -20,6 +21,9 @@ pub(super) const VECTOR_MAX: u64 = 1024;
 impl Current<'_> {
     pub(super) fn write(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
+        if let Some(of) = self.channel(fd)? {
+            return self.write_channel(of, Buffers::one(address, length)?);
+        }
         if let Some(device) = self.device(fd) {
             let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
             return Ok(written_to(device, from.length())?);
@@ -29,11 +33,15 @@ impl Current<'_> {
         let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
         self.write_slice(fd, from.after(self.written()))?;
         self.process.push_output(self.services);
+        self.used_stream(fd);
         Ok(self.written())
     }
 
     pub(super) fn writev(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, vector, count, ..] = args;
+        if let Some(of) = self.channel(fd)? {
+            return self.write_channel(of, Buffers::vector(vector, count)?);
+        }
         if let Some(device) = self.device(fd) {
             let mut length = 0;
             for index in 0..count.min(VECTOR_MAX) {
@@ -63,11 +71,18 @@ impl Current<'_> {
             }
         }
         self.process.push_output(self.services);
+        self.used_stream(fd);
         Ok(self.written())
     }
 
+    /// Who watches a stream looks at it again after each use.
+    fn used_stream(&mut self, stream: u32) {
+        self.process.files.descriptors.channels.used_stream(stream);
+        self.process.wake_channel(ChannelId(stream.into()));
+    }
+
     /// Bytes that the write has taken so far.
-    fn written(&self) -> u64 {
+    pub(super) fn written(&self) -> u64 {
         self.thread.progress.map_or(0, |progress| progress.done)
     }
 
@@ -103,6 +118,9 @@ impl Current<'_> {
 
     pub(super) fn read(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
+        if let Some(of) = self.channel(fd)? {
+            return self.read_channel(of, Buffers::one(address, length)?);
+        }
         let source = self.source(fd)?;
         let to = UserSlice::new(address, length.min(TRANSFER_MAX))?;
         match source {
@@ -116,6 +134,9 @@ impl Current<'_> {
     /// expect.
     pub(super) fn readv(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, vector, count, ..] = args;
+        if let Some(of) = self.channel(fd)? {
+            return self.read_channel(of, Buffers::vector(vector, count)?);
+        }
         match self.source(fd)? {
             Source::File(file) => {
                 let offset = self.process.files.descriptors.get(fd)?.position;
@@ -178,6 +199,7 @@ impl Current<'_> {
         };
         let data = &data[..data.len().min(room.length() as usize)];
         self.write_user(to.first(data.len() as u64), data)?;
+        self.used_stream(fd);
         Ok(data.len() as u64)
     }
 

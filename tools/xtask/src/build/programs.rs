@@ -2,10 +2,12 @@
 //!
 //! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
 //! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, `ranks-*.c` with the
-//! library of `kernel/user` ([`super::library`]), other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`. Key
-//! type: [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
+//! library of `kernel/user` ([`super::library`]), `omp-*.c` and `omp-*.f90` OpenMP, other `*.c`
+//! glibc, `*.cpp`, `*.f90`, `*.rs`, `*.go`. Key type: [`Recipe`]. Neighbours: the end-to-end tests
+//! and the demo run what is built here.
 //!
-//! Invariant: nothing is compiled again unless its source is newer than its program.
+//! Invariant: nothing is compiled again unless its source is newer than its program; a program is
+//! left out only where setup does not install its compiler, and its name is said.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,6 +55,26 @@ const MUSL: Recipe = Recipe {
     arguments: &["-static", "-O2"],
     libraries: &["-lm"],
 };
+const OPENMP: Recipe = Recipe {
+    compiler: "gcc",
+    arguments: &["-static", "-O2", "-fopenmp"],
+    libraries: &["-lm"],
+};
+const OPENMP_FORTRAN: Recipe = Recipe {
+    compiler: "gfortran",
+    // gfortran's library refers to it only weakly, so that the linker leaves it out, and calls it
+    // at the end of a program with threads.
+    arguments: &["-static", "-O2", "-fopenmp", "-Wl,-u,pthread_mutex_destroy"],
+    libraries: &[],
+};
+const GO: Recipe = Recipe {
+    compiler: "go",
+    arguments: &["build", "-trimpath", "-ldflags=-s -w"],
+    libraries: &[],
+};
+/// Compilers that setup does not install, for their size: what they would compile is left out where
+/// they are not.
+const OPTIONAL: [&str; 1] = ["go"];
 const CPLUSPLUS: Recipe = Recipe {
     compiler: "g++",
     arguments: &["-static", "-O2"],
@@ -71,6 +93,8 @@ const RUST: Recipe = Recipe {
         "-O",
         "-C",
         "target-feature=+crt-static",
+        "-C",
+        "strip=symbols",
     ],
     libraries: &[],
 };
@@ -83,8 +107,11 @@ fn recipe(file_name: &str) -> Option<Recipe> {
         "c" if stem.starts_with("musl-") => Some(MUSL),
         "c" if stem.starts_with("pie-") => Some(STATIC_PIE),
         "c" if stem.starts_with("bare-") => Some(BARE),
+        "c" if stem.starts_with("omp-") => Some(OPENMP),
         "c" => Some(GLIBC),
         "cpp" => Some(CPLUSPLUS),
+        "go" => Some(GO),
+        "f90" if stem.starts_with("omp-") => Some(OPENMP_FORTRAN),
         "f90" => Some(FORTRAN),
         "rs" => Some(RUST),
         _ => None,
@@ -115,6 +142,13 @@ pub fn build(workspace: &Workspace) -> Result<()> {
             current += 1;
             continue;
         }
+        if OPTIONAL.contains(&recipe.compiler) && !is_installed(recipe.compiler) {
+            eprintln!(
+                "    {name} is left out: this machine has no {}",
+                recipe.compiler
+            );
+            continue;
+        }
         match compile(workspace, &recipe, &source, &program) {
             Ok(()) => compiled += 1,
             Err(error) => failures.push(format!("{name}: {error:#}")),
@@ -131,6 +165,13 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// Whether there is a program of this name to be called.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Whether a program is as new as its source, and as those that it includes.
 fn is_current(program: &Path, source: &Path) -> bool {
     let changed = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
     let is_newer = match (changed(program), changed(source)) {
@@ -182,6 +223,9 @@ mod tests {
         assert_eq!(recipe("hello.cpp"), Some(CPLUSPLUS));
         assert_eq!(recipe("hello.f90"), Some(FORTRAN));
         assert_eq!(recipe("hello.rs"), Some(RUST));
+        assert_eq!(recipe("hello.go"), Some(GO));
+        assert_eq!(recipe("omp-hello.c"), Some(OPENMP));
+        assert_eq!(recipe("omp-hello.f90"), Some(OPENMP_FORTRAN));
         assert_eq!(recipe("README.md"), None);
         assert_eq!(recipe("ranks-hello.c"), None);
         assert_eq!(recipe("Makefile"), None);
@@ -204,5 +248,23 @@ mod tests {
             .set_modified(later)
             .unwrap();
         assert!(!is_current(&program, &source));
+        // What includes another is as old as that.
+        let (program, source) = (
+            directory.path().join("musl-a"),
+            directory.path().join("musl-a.c"),
+        );
+        fs::write(&source, "").unwrap();
+        fs::write(&program, "").unwrap();
+        assert!(!is_current(&program, &source));
+        let latest = later + std::time::Duration::from_secs(5);
+        let file = fs::File::options().write(true).open(&program).unwrap();
+        file.set_modified(latest).unwrap();
+        assert!(is_current(&program, &source));
+    }
+
+    #[test]
+    fn compilers_are_looked_for_by_name() {
+        assert!(is_installed("sh"));
+        assert!(!is_installed("a-compiler-that-nobody-has"));
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::checks::Checks;
+use crate::build::programs;
 use crate::limited::{self, Finished, Show};
 use crate::workspace::Workspace;
 
@@ -67,6 +68,8 @@ struct Test {
     seeds: Option<u64>,
     /// Compiled programs that it reads.
     files: Vec<String>,
+    /// The compiler of these, where setup does not install it.
+    compiler: Option<String>,
     /// What the console must show when the test is to end in a crash.
     expects: Option<String>,
 }
@@ -84,6 +87,12 @@ pub fn run(workspace: &Workspace, seeds: Option<&Range<u64>>) -> Result<Checks> 
         if let Some(card) = test.missing_card(&devices) {
             let name = &test.name;
             limited::say(LABEL, &format!("not run {name}: this QEMU has no {card}"));
+            continue;
+        }
+        if let Some(compiler) = test.missing_compiler() {
+            let (name, files) = (&test.name, test.files.join(", "));
+            let what = format!("not run {name}: this machine has no {compiler} for {files}");
+            limited::say(LABEL, &what);
             continue;
         }
         match run_one(workspace, test) {
@@ -106,6 +115,12 @@ impl Test {
     fn missing_card(&self, devices: &str) -> Option<&str> {
         let card = self.card.as_ref()?.split(',').next()?;
         is_lacking(card, devices).then_some(card)
+    }
+
+    /// The compiler of its programs, where this machine lacks it and that is no mistake.
+    fn missing_compiler(&self) -> Option<&str> {
+        let compiler = self.compiler.as_deref()?;
+        (!programs::is_installed(compiler)).then_some(compiler)
     }
 }
 
@@ -176,7 +191,7 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
 
 /// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2]
 /// [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [cores=COUNT] [exit=STATUS]
-/// [files=NAMES] [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// [files=NAMES] [compiler=PROGRAM] [seeds=COUNT] [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -202,6 +217,7 @@ fn parse_listed(line: &str) -> Option<Test> {
             Some(("cores", count)) => test.cores = count.parse().unwrap_or(1),
             Some(("exit", status)) => test.exit = status.parse().ok(),
             Some(("files", names)) => test.files = names.split(',').map(str::to_owned).collect(),
+            Some(("compiler", program)) => test.compiler = Some(program.to_owned()),
             Some(("seeds", count)) => test.seeds = count.parse().ok(),
             // Newer than this runner: without what it demands it fails, and shows its console.
             _ => {
@@ -229,6 +245,7 @@ fn listing() -> Test {
         exit: None,
         seeds: None,
         files: Vec::new(),
+        compiler: None,
         expects: None,
     }
 }
@@ -398,6 +415,16 @@ mod tests {
         assert_eq!(test("igb").missing_card("name \"igb\", bus PCI"), None);
         // A misspelt one fails.
         assert_eq!(test("e1001").missing_card(old), None);
+    }
+
+    #[test]
+    fn a_test_of_a_compiler_that_setup_does_not_install_is_left_out() {
+        let test = |line| parse_listed(line).unwrap();
+        let there = test("HEARTH-TEST name shell files=a compiler=sh");
+        assert_eq!(there.missing_compiler(), None);
+        let missing = test("HEARTH-TEST name odd files=a,b compiler=no-such-compiler");
+        assert_eq!(missing.missing_compiler(), Some("no-such-compiler"));
+        assert_eq!(test("HEARTH-TEST name heap").missing_compiler(), None);
     }
 
     #[test]
