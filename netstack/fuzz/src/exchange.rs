@@ -6,7 +6,8 @@ use netstack::MAX_DATAGRAM;
 use netstack::exchange::envelope::{self, Head};
 use netstack::exchange::wire::OVERHEAD;
 use netstack::exchange::{
-    Active, BufferId, Config, Endpoint, Gone, Layout, MAX_OPS, Memory, Op, Scheme, Side,
+    Active, Baseline, BufferId, Config, Conflict, Endpoint, Gone, Layout, MAX_OPS, Memory, Op,
+    Scheme, Side,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
@@ -22,6 +23,27 @@ const BLOCK: u64 = 9_000;
 const MESSAGE: u64 = 3_000;
 const RECEIVED: BufferId = BufferId(1);
 const LETTER: BufferId = BufferId(2);
+
+/// A scheme for comparison: its name, and what becomes of who meets a busy receiver.
+#[derive(Debug)]
+struct Compared(&'static str, Option<Conflict>);
+
+impl Baseline for Compared {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn conflict(&self) -> Option<Conflict> {
+        self.1
+    }
+}
+
+const AT_ONCE: Scheme = Scheme::Compared(&Compared("at once", None));
+const RETRY: Scheme = Scheme::Compared(&Compared("retry", Some(Conflict::Retry)));
+const BY_RANK: Scheme = Scheme::Compared(&Compared(
+    "by rank",
+    Some(Conflict::Heaviest(|from, _| u64::from(from.0))),
+));
 
 /// Memory that gives zeros, and panics where something is written that no operation has.
 struct Bounds;
@@ -147,9 +169,9 @@ pub fn attack_exchange(input: &[u8]) {
         1 => Scheme::Published {
             active: Active::Given(2),
         },
-        2 => Scheme::AtOnce,
-        3 => Scheme::RandomDelay,
-        _ => Scheme::Priority,
+        2 => AT_ONCE,
+        3 => RETRY,
+        _ => BY_RANK,
     });
     job.post();
     job.settle();

@@ -15,6 +15,7 @@ pub use exchange::attack_exchange;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use netstack::broadcast;
+use netstack::broadcast::published::header::Sizes;
 use netstack::control::Limits;
 use netstack::ids::{BootEpoch, CastId, ControlEpoch, JobId, NodeId, ProgramId, Rank};
 use netstack::job::{JobSpec, RankSpec, StartMode};
@@ -406,8 +407,13 @@ pub fn attack_cast(input: &[u8]) {
         1 => broadcast::Scheme::Grid { n1: 2 },
         2 => broadcast::Scheme::DoubleTree,
         3 => broadcast::Scheme::Published(broadcast::PublishedOptions::default()),
-        4 => broadcast::Scheme::Tree { n1: 2 },
-        _ => broadcast::Scheme::Direct,
+        // One chunk down a tree of two layers, or from the source to each.
+        other => broadcast::Scheme::Published(broadcast::PublishedOptions {
+            fan_out: 2,
+            layers: if other == 4 { 2 } else { 1 },
+            sizes: Some(Sizes::Equal(1)),
+            ..broadcast::PublishedOptions::default()
+        }),
     });
     while let Some((&[mode, kind, low, high], tail)) = rest.split_first_chunk::<4>() {
         let length = usize::from(u16::from_le_bytes([low, high])).min(tail.len());

@@ -13,6 +13,7 @@
 //! - [`broadcast`]: casts at scale, on a network of its own: fat tree, finite queues, trains of
 //!   datagrams.
 //! - [`overlay`]: the monitoring overlay at scale, on the same network.
+//! - [`baselines`]: what the methods are compared with there.
 //! - [`attacker`]: who says datagrams again and flips bits, in all of these.
 //! - [`check`]: what every change has to pass: random scenarios by seed, and goals.
 //! - [`air`]: what is under way on that network. [`digest`]: what two runs of one setup share.
@@ -28,6 +29,7 @@
 pub mod agent;
 pub mod air;
 pub mod attacker;
+pub mod baselines;
 pub mod broadcast;
 pub mod check;
 pub mod digest;

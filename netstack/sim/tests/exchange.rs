@@ -2,6 +2,7 @@
 //! scenarios.
 
 use clap::Parser;
+use netstack_sim::baselines;
 use netstack_sim::exchange::options::Options;
 use netstack_sim::exchange::setup::Setup;
 use netstack_sim::exchange::summary::Summary;
@@ -104,6 +105,17 @@ fn exchanges_without_a_byte_are_over() {
             let line = format!("--p 8 --bytes 0 --times 3 --scheme {scheme} {fault}");
             let summary = simulate(&line);
             assert_eq!(summary.traffic.data_datagrams, 0, "{line}");
+        }
+    }
+}
+
+#[test]
+fn what_the_methods_are_compared_with_brings_every_byte() {
+    for scheme in baselines::exchange::NAMES {
+        for bytes in ["1KB --unequal", "20KB"] {
+            simulate(&format!(
+                "--p 6 --bytes {bytes} --real --loss 10% --scheme {scheme}"
+            ));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The published scheme and its special cases in the simulator: everybody gets everything, in about
 //! the time that the publication computes.
 
-use netstack::broadcast::estimate::Presence;
-use netstack::broadcast::header::{Deal, Place, Sizes};
+use netstack::broadcast::published::estimate::Presence;
+use netstack::broadcast::published::header::{Deal, Place, Sizes};
 use netstack::broadcast::published::{Choice, Policy};
 use netstack::broadcast::{PublishedOptions, Scheme};
+use netstack_sim::baselines::broadcast;
 use netstack_sim::broadcast::setup::{Fault, Payload, Setup};
 use netstack_sim::broadcast::summary::Summary;
 use netstack_sim::broadcast::world::World;
@@ -114,7 +115,7 @@ fn a_dead_head_holds_nobody_up_for_ever() {
 /// alone in as many times as there are nodes.
 #[test]
 fn whole_files_take_as_long_as_computed() {
-    for (scheme, limits) in [(Scheme::Tree { n1: 7 }, 13.0), (Scheme::Direct, 43.0)] {
+    for (scheme, limits) in [(broadcast::tree(6), 13.0), (broadcast::direct(), 43.0)] {
         let summary = run(Setup::one_cast(1, 43, BYTES, scheme.clone()));
         let ratio = summary.casts[0].ratio_max;
         assert!(

@@ -23,10 +23,10 @@ use super::message::{
     Answer, Blocks, MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup, Standing,
 };
 use super::pacer::{Pace, Pacer};
-use super::plan::{self, Planner, View};
+use super::plan::{Planner, View};
 use super::roster::{self, Roster};
 use super::suspects::Suspects;
-use super::{MAX_MEMBERS, Part, Peer, Store};
+use super::{MAX_MEMBERS, Part, Peer, Store, shape};
 use crate::ids::{BootEpoch, CastId};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
@@ -161,10 +161,10 @@ impl Cast {
         };
         // Elsewhere the plan is made when the user takes part.
         let planner = match me.is_source() {
-            true => plan::published_planner(&setup, me),
+            true => shape::published_planner(&setup, me),
             false => None,
         };
-        let planner = planner.unwrap_or_else(|| plan::planner(&setup, me));
+        let planner = planner.unwrap_or_else(|| shape::planner(&setup, me));
         let mut pull = Pull::new(blocks, setup.object.block_bytes() as u64, buffers, pace);
         pull.bound(planner.most_asked());
         Cast {
@@ -468,7 +468,7 @@ impl Cast {
         }
         self.consent = consent;
         self.progressed = io.now;
-        if let Some(planner) = plan::published_planner(&self.setup, self.me) {
+        if let Some(planner) = shape::published_planner(&self.setup, self.me) {
             self.planner = planner;
             self.pull.bound(self.planner.most_asked());
             self.judge_parked(io);

@@ -3,7 +3,13 @@
 //!
 //! One engine serves every scheme: *pull with parked requests*. A member asks for blocks; a
 //! request for what is not there yet waits at its holder, which is credit for a push. A
-//! [`plan::Planner`] decides whom a member asks for which block, and when.
+//! [`plan::Planner`] decides whom a member asks for which block, and when:
+//!
+//! - [`published`]: the method as published, and its page;
+//! - [`grid`]: ours for large casts; [`double_tree`]: ours for little data;
+//! - `shape`: which of them a cast has.
+//!
+//! The engine:
 //!
 //! - [`Member`] and [`Source`] are the facades for a node and for the control node, beside
 //!   [`crate::node::Endpoint`] and [`crate::control::Endpoint`]: they share the socket, nothing
@@ -26,16 +32,17 @@ use crate::ids::JobId;
 
 pub mod bitmap;
 mod cast;
-pub mod estimate;
+pub mod double_tree;
 pub mod event;
+pub mod grid;
 pub mod hashes;
-pub mod header;
 pub mod member;
 pub mod message;
 pub(crate) mod pacer;
 pub mod plan;
 pub mod published;
 mod roster;
+mod shape;
 pub mod source;
 mod station;
 mod suspects;
@@ -54,8 +61,8 @@ pub use hashes::{
 };
 pub use member::{MEMBER_BYTES, Member, MemberConfig, Want};
 pub use message::{MemberIndex, Message, Packet};
-pub use plan::{Shape, ShapeKind};
 pub use published::PublishedOptions;
+pub use shape::{Shape, ShapeKind};
 pub use source::{CastError, CastSpec, Limits, Source, SourceConfig};
 pub use station::SPARE_CREDIT;
 
@@ -185,13 +192,6 @@ pub enum Scheme {
     DoubleTree,
     /// The published scheme, with what it leaves open.
     Published(PublishedOptions),
-    /// Whole object down a tree of two layers.
-    Tree {
-        /// Members of the first layer; 0: about the square root.
-        n1: u32,
-    },
-    /// The source sends everything to each member.
-    Direct,
 }
 
 /// Storage of the caller, given with every call: the engine keeps no payload but that of blocks

@@ -12,7 +12,7 @@ use super::bitmap::Bitmap;
 use super::cast::{Cast, CastEvent, Consent};
 use super::event::{CastCounters, EndReason, Footprint, MemberFailure, Progress, SourceEvent};
 use super::message::{INLINE_ROSTER, MemberIndex, Packet, Setup};
-use super::plan::{Shape, ShapeKind};
+use super::shape::{Shape, ShapeKind};
 use super::station::Station;
 use super::{MAX_MEMBERS, MAX_NAME, Object, Peer, Purpose, Scheme, Store, published, wire};
 use crate::ids::{BootEpoch, CastId, JobId, NodeId};
@@ -543,9 +543,7 @@ fn check(spec: &CastSpec) -> Result<(), CastError> {
     let cold = (spec.members.len() - holders.count()) as u32;
     match spec.scheme {
         _ if !published::is_bounded(&spec.scheme, cold, &spec.object) => Err(CastError::BadScheme),
-        Scheme::Grid { n1 } | Scheme::Tree { n1 } if n1 as usize > spec.members.len() => {
-            Err(CastError::BadScheme)
-        }
+        Scheme::Grid { n1 } if n1 as usize > spec.members.len() => Err(CastError::BadScheme),
         _ => Ok(()),
     }
 }

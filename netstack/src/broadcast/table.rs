@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Leaf: how many ranks share a leaf switch, where they are placed leaf after leaf; else 0
-//! ([`crate::exchange::order`]). Columns of ranks: adapter, port, window id. Columns of adapters
+//! ([`crate::exchange::rounds`]). Columns of ranks: adapter, port, window id. Columns of adapters
 //! (in the order in which ranks first use them): node, IPv4, MAC, network id, logical id, LID mask
 //! control, port id. A column is *packed* (kind 1: `count` numbers of `width` bytes) or consists of
 //! *runs* (kind 2: `count` records of 28 bytes: first index u32, repeat u32, period u32, base u64,

@@ -585,9 +585,9 @@ fn stored_before(scheme: Scheme, nodes: u32, block: u32, waits: bool) -> usize {
 fn a_block_that_a_program_waits_for_goes_before_others() {
     // Asked for already, and in the source's queue behind a dozen others of this node and three
     // times as many of others.
-    let place = stored_before(Scheme::Direct, 4, 58, false);
+    let place = stored_before(published::direct(), 4, 58, false);
     assert!(place > 50, "{place}");
-    let place = stored_before(Scheme::Direct, 4, 58, true);
+    let place = stored_before(published::direct(), 4, 58, true);
     assert!(place < 46, "{place}");
     // Not asked for, and not where it is asked for either: its head asks the source for it.
     let place = stored_before(Scheme::Mesh, 8, 150, false);
@@ -601,8 +601,10 @@ fn a_plan_that_no_node_could_keep_is_refused() {
     let mut net = Net::new(8, 4, 0);
     let bytes = content(400_000, 4);
     let huge = PublishedOptions {
-        sizes: Some(header::Sizes::Equal(header::MAX_CHUNKS)),
-        deal: header::Deal::Rounds(header::MAX_ROUNDS),
+        sizes: Some(published::header::Sizes::Equal(
+            published::header::MAX_CHUNKS,
+        )),
+        deal: published::header::Deal::Rounds(published::header::MAX_ROUNDS),
         ..PublishedOptions::default()
     };
     // 8 nodes and 49 blocks: little however often each is dealt.

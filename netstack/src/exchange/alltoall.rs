@@ -9,7 +9,7 @@
 //! Everything is known by the number of its round: the round in which this rank sends to a peer,
 //! and the round in which it receives from one.
 //!
-//! Neighbours: [`super::endpoint`] drives it; [`super::order`] has the rounds, [`super::inbound`]
+//! Neighbours: [`super::endpoint`] drives it; [`super::rounds`] has their order, [`super::inbound`]
 //! and [`super::grants`] the blocks. `sending` has the one side, `receiving` the other.
 //!
 //! Invariant: a block is written once, and the exchange is done when every block has come and every
@@ -18,18 +18,17 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::active::Network;
 use super::credit::Credit;
-use super::grants::{Grants, Key};
+use super::grants::Key;
 use super::inbound::Inbound;
-use super::message::{BlockId, Item, Pull, packets};
-use super::order::Order;
-use super::outbox::Outbox;
-use super::steps::{MASTER, Steps};
-use super::{Active, Counters, Error, Layout, OpId, PACKET, Scheme, Side};
+use super::io::Io;
+use super::message::{BlockId, Item, packets};
+use super::published::active::Network;
+use super::published::steps::{MASTER, Steps};
+use super::rounds::Order;
+use super::{Active, Error, Layout, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
-use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
 /// Receivers that are told at a time that this rank is ready.
@@ -68,45 +67,6 @@ mod receiving;
 mod sending;
 
 use sending::Slot;
-
-/// What an operation acts on.
-pub(super) struct Io<'a> {
-    pub now: Instant,
-    pub me: Rank,
-    pub outbox: &'a mut Outbox,
-    pub grants: &'a mut Grants,
-    pub credit: &'a mut Credit,
-    pub counters: &'a mut Counters,
-    pub rng: &'a mut Rng,
-}
-
-impl Io<'_> {
-    /// So many packets are asked for again.
-    pub(super) fn count_again(&mut self, again: u32) {
-        if again > 0 {
-            self.counters.asked_again += u64::from(again);
-            self.credit.lost();
-        }
-    }
-
-    /// Asks a sender for packets. Where packets are lost, a pull that no later one would show to be
-    /// lost is said twice.
-    fn say_pull(&mut self, from: Rank, block: BlockId, pull: Pull) {
-        self.outbox.push(from, Item::Pull { block, pull });
-        if pull.tell && self.credit.is_lossy() {
-            self.outbox.push(from, Item::Pull { block, pull });
-        }
-    }
-
-    /// Asks for packets of a block that does not come unasked. As long as this rank has not seen
-    /// how long an answer takes that is said twice: that it was lost would be seen late.
-    fn say_pull_of_long(&mut self, from: Rank, block: BlockId, pull: Pull) {
-        if self.credit.is_new() {
-            self.outbox.push(from, Item::Pull { block, pull });
-        }
-        self.say_pull(from, block, pull);
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -179,9 +139,8 @@ impl Exchange {
     ) -> Self {
         let rounds = order.rounds();
         let sequence = match scheme {
-            Scheme::AtOnce => Some((0..rounds).map(|to| order.round(io.me, Rank(to))).collect()),
-            Scheme::AtOnceRandom => Some(shuffled(rounds, io.rng)),
-            _ => None,
+            Scheme::Compared(baseline) => baseline.sequence(&order, io.me, io.rng),
+            Scheme::Default | Scheme::Published { .. } => None,
         };
         let mut exchange = Exchange {
             op,
@@ -282,9 +241,9 @@ impl Exchange {
     }
 
     fn key(&self, round: u32) -> Key {
-        let place = match self.scheme {
-            Scheme::AtOnce | Scheme::AtOnceRandom => 0,
-            _ => round,
+        let place = match self.sequence {
+            Some(_) => 0,
+            None => round,
         };
         (
             FIRST_PRIORITY + place,
@@ -525,13 +484,4 @@ impl Exchange {
         self.ask_doublings = (self.ask_doublings + 1).min(MAX_DOUBLINGS + 4);
         self.ask_at = io.now + io.rng.jitter(wait);
     }
-}
-
-/// The numbers below `count` in a random order (Fisher and Yates).
-fn shuffled(count: u32, rng: &mut Rng) -> Vec<u32> {
-    let mut all: Vec<u32> = (0..count).collect();
-    for place in (1..all.len()).rev() {
-        all.swap(place, rng.below(place as u64 + 1) as usize);
-    }
-    all
 }

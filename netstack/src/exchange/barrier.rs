@@ -9,7 +9,7 @@
 //!
 //! Invariant: it is done only after every rank has begun it.
 
-use super::alltoall::Io;
+use super::io::Io;
 use super::message::Item;
 use super::{Error, OpId};
 use crate::ids::Rank;

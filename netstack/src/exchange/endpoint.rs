@@ -13,19 +13,20 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::alltoall::{Exchange, Io};
+use super::alltoall::Exchange;
 use super::barrier::Barrier;
 use super::credit::{Credit, PACED_BELOW};
 use super::grants::{Grants, Train};
 use super::incoming::Receiving;
+use super::io::Io;
 use super::letters::{Letters, MAX_WITHDRAWN, Sending};
 use super::liveness::{Liveness, Verdict};
 use super::message::{BlockId, Body, Item, Loss, NOBODY, NUMBER_MASK, Packet};
 use super::numbers::{Line, Numbers};
-use super::order::Order;
 use super::outbox::Outbox;
 use super::own::Purpose;
-use super::steps::EarlyReports;
+use super::published::steps::EarlyReports;
+use super::rounds::Order;
 use super::{
     BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Layout, MAX_BLOCK,
     MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PostError, Side, wire,

@@ -15,9 +15,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::alltoall::Io;
 use super::credit::Waits;
 use super::inbound::Inbound;
+use super::io::Io;
 use super::letters::{Sending, WINDOW, zeroed};
 use super::message::{
     BlockId, Data, Item, Loss, NUMBER_MASK, Offer, is_before, next, packet_bytes, packets,

@@ -19,9 +19,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::alltoall::Io;
 use super::credit::Waits;
 use super::incoming::Incoming;
+use super::io::Io;
 use super::message::{BlockId, Body, Data, Item, Loss, Offer, Pull, next};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;

@@ -9,10 +9,13 @@
 //!
 //! - [`Endpoint`]: one rank of one job; takes operations, datagrams and the time, gives datagrams
 //!   and events.
-//! - [`order`]: the rounds; [`published`]: the published schedule (active, passive and target
-//!   queues); [`active`]: how many are active.
+//! - [`published`]: the method as published: schedule, steps, how many are active.
+//! - [`rounds`]: ours, the default: the order in which ranks serve one another.
+//! - `scheme`: which of them an exchange has, and the one hook for those that they are compared
+//!   with. `alltoall` is the engine of both.
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
-//! - `alltoall`, `letters`, `barrier`: the operations. `inbound`, `grants`: both ends of a block.
+//! - `alltoall`, `letters`, `barrier`: the operations, which act on `io`. `inbound`, `grants`: both
+//!   ends of a block.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `settings`: what a launch says. `credit`: how much may be under way. `liveness`: who is gone.
 //!
@@ -26,7 +29,6 @@ use core::fmt;
 use crate::ids::{JobId, Rank};
 use crate::wire::key::Key;
 
-pub mod active;
 mod alltoall;
 mod barrier;
 mod credit;
@@ -35,24 +37,24 @@ pub mod envelope;
 mod grants;
 mod inbound;
 mod incoming;
+mod io;
 mod letters;
 mod liveness;
 pub mod message;
 mod numbers;
-pub mod order;
 mod outbox;
 mod own;
 pub mod published;
+pub mod rounds;
 mod scheme;
 mod settings;
-mod steps;
 #[cfg(test)]
 mod tests;
 pub mod wire;
 
 pub use endpoint::Endpoint;
 pub use message::{Body, Packet};
-pub use scheme::{Active, Scheme, SchemeError};
+pub use scheme::{Active, Baseline, Conflict, Scheme, SchemeError};
 pub use settings::{SettingError, Settings, Wrong};
 pub use wire::is_exchange;
 

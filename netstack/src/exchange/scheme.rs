@@ -1,38 +1,69 @@
-//! How an all-to-all exchange is done: the default, the published method and what both are compared
-//! with.
+//! How an all-to-all exchange is done: the default, the published method, or one of those that both
+//! are compared with.
 //!
-//! Key types: [`Scheme`], [`SchemeError`]. Neighbours: `settings` and the command line read the
-//! names by [`Scheme::parse`].
+//! Key types: [`Scheme`], [`SchemeError`], [`Baseline`]. Neighbours: `settings` and the command
+//! line read the names by [`Scheme::parse`]; the simulator has the baselines.
+//!
+//! Invariant: no name leads to a baseline, so that no launch can ask for one.
 
+use alloc::vec::Vec;
 use core::fmt;
 
-/// A scheme. All but [`Scheme::Default`] and [`Scheme::Published`] are baselines.
+use super::rounds::Order;
+use crate::ids::Rank;
+use crate::rng::Rng;
+
+/// A scheme.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
     /// Rounds of perfect matchings without a barrier; receivers pull, small blocks are sent
-    /// unasked.
+    /// unasked: [`super::rounds`].
     #[default]
     Default,
-    /// The published method: rank 0 is the master and tells the ranks of the active queue whom to
-    /// send to.
+    /// Rank 0 is the master and tells the ranks of the active queue whom to send to:
+    /// [`super::published`].
     Published {
         /// Length of the active queue, L.
         active: Active,
     },
-    /// Everything at once: each rank sends its blocks in the order of the ranks' numbers.
-    AtOnce,
-    /// Everything at once, in an order drawn at random by each rank.
-    AtOnceRandom,
-    /// Blocks unasked in the order of the rounds, without waiting for anything.
-    BlindShift,
-    /// Each rank sends to one at a time and receives from one at a time; who comes to a receiver
-    /// that is busy tries again after a random time, which grows with every conflict.
-    RandomDelay,
-    /// As that, but who comes waits: of those the one with the greatest weight goes first, which is
-    /// its rank.
-    Priority,
-    /// As that, but the one with the longest block goes first.
-    Volume,
+    /// For comparison only: a simulator or a test has it.
+    Compared(&'static dyn Baseline),
+}
+
+/// A scheme that the others are compared with. The engine has this one hook for all of them; what
+/// they do is with the simulator.
+pub trait Baseline: fmt::Debug + Sync {
+    /// What it is called.
+    fn name(&self) -> &'static str;
+
+    /// All rounds, in the order in which a rank serves them; None: in the order of their numbers.
+    fn sequence(&self, _order: &Order, _me: Rank, _rng: &mut Rng) -> Option<Vec<u32>> {
+        None
+    }
+
+    /// A rank sends to one and receives from one, whole blocks, and nobody else meanwhile: what
+    /// becomes of a sender whose receiver is busy. None: blocks are sent without being asked for.
+    fn conflict(&self) -> Option<Conflict> {
+        None
+    }
+}
+
+impl PartialEq for dyn Baseline {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn Baseline {}
+
+/// What becomes of a sender whose receiver is busy.
+#[derive(Clone, Copy, Debug)]
+pub enum Conflict {
+    /// It tries again after a random time, which grows with every conflict.
+    Retry,
+    /// It waits. Of those that wait the one with the greatest weight goes first, by its rank and
+    /// the bytes of its block.
+    Heaviest(fn(Rank, u64) -> u64),
 }
 
 /// How many ranks are active at a time in the published method.
@@ -41,9 +72,9 @@ pub enum Active {
     /// All.
     All,
     /// So many, or all where there are fewer. Where one rank would have more than 65,535 targets in
-    /// a step, more are active: [`super::published`].
+    /// a step, more are active: [`super::published::schedule`].
     Given(u32),
-    /// As many as links and ports suggest, see [`super::active`].
+    /// As many as links and ports suggest, see [`super::published::active`].
     Computed,
 }
 
@@ -78,18 +109,11 @@ impl core::error::Error for SchemeError {}
 
 impl Scheme {
     /// The names that there are; NUMBER stands for one.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 4] = [
         "default",
         "published",
         "published-L=NUMBER",
         "published-L=auto",
-        "at-once",
-        "at-once-random",
-        "blind",
-        "barrier",
-        "random-delay",
-        "priority",
-        "volume",
     ];
 
     /// The scheme with this name, one of [`Scheme::NAMES`].
@@ -99,20 +123,12 @@ impl Scheme {
     pub fn parse(name: &str) -> Result<Self, SchemeError> {
         Ok(match name {
             "default" => Scheme::Default,
-            // With all ranks active the published method is the rounds with a wait for all after
-            // each.
-            "published" | "barrier" => Scheme::Published {
+            "published" => Scheme::Published {
                 active: Active::All,
             },
             "published-L=auto" => Scheme::Published {
                 active: Active::Computed,
             },
-            "at-once" => Scheme::AtOnce,
-            "at-once-random" => Scheme::AtOnceRandom,
-            "blind" => Scheme::BlindShift,
-            "random-delay" => Scheme::RandomDelay,
-            "priority" => Scheme::Priority,
-            "volume" => Scheme::Volume,
             other => {
                 let length = other.strip_prefix("published-L=");
                 let length = length.and_then(|length| length.parse().ok());
@@ -133,10 +149,15 @@ impl Scheme {
 
     /// A rank sends to one and receives from one, whole blocks, and nobody else meanwhile.
     pub(crate) fn is_exclusive(self) -> bool {
-        matches!(
-            self,
-            Scheme::RandomDelay | Scheme::Priority | Scheme::Volume
-        )
+        self.conflict().is_some()
+    }
+
+    /// What becomes of a sender whose receiver is busy, where that is an exclusive one.
+    pub(crate) fn conflict(self) -> Option<Conflict> {
+        match self {
+            Scheme::Default | Scheme::Published { .. } => None,
+            Scheme::Compared(baseline) => baseline.conflict(),
+        }
     }
 }
 
@@ -164,5 +185,22 @@ mod tests {
             assert_eq!(Scheme::parse(nobody), Err(SchemeError::NobodyActive));
         }
         assert_eq!(Scheme::parse("fast"), Err(SchemeError::Unknown));
+        // What the simulator compares with is no launch's to choose, and whoever asks is told what
+        // is.
+        for gone in [
+            "at-once",
+            "blind",
+            "barrier",
+            "random-delay",
+            "priority",
+            "volume",
+        ] {
+            assert_eq!(Scheme::parse(gone), Err(SchemeError::Unknown));
+        }
+        let said = alloc::format!("{}", SchemeError::Unknown);
+        assert_eq!(
+            said,
+            "there are default, published, published-L=NUMBER, published-L=auto"
+        );
     }
 }

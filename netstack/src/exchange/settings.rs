@@ -229,7 +229,7 @@ mod tests {
         let unknown = Wrong::Scheme(SchemeError::Unknown);
         for (value, wanted, word) in [
             ("scheme=published-L=0", nobody, "no rank would send"),
-            ("scheme=best", unknown, "volume"),
+            ("scheme=best", unknown, "published-L=auto"),
             ("scheme=published-L=-1", unknown, "published-L=NUMBER"),
             ("rate=0", Wrong::Rate, "20mbit"),
             ("rate=7", Wrong::Rate, "from 8 on"),

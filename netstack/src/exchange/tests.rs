@@ -11,6 +11,7 @@ use crate::time::{Instant, Micros};
 mod beginnings;
 mod busy;
 mod closing;
+mod compared;
 mod endings;
 mod hostile;
 mod late;
@@ -257,9 +258,6 @@ fn blocks_of_all_lengths_come_whole() {
 fn blocks_come_whole_when_datagrams_are_lost() {
     for scheme in [
         Scheme::Default,
-        Scheme::AtOnce,
-        Scheme::AtOnceRandom,
-        Scheme::BlindShift,
         Scheme::Published {
             active: Active::All,
         },
@@ -269,9 +267,10 @@ fn blocks_come_whole_when_datagrams_are_lost() {
         Scheme::Published {
             active: Active::Computed,
         },
-        Scheme::RandomDelay,
-        Scheme::Priority,
-        Scheme::Volume,
+        compared::BLIND,
+        compared::BY_NUMBER,
+        compared::RETRY,
+        compared::LONGEST,
     ] {
         for length in [100, 5_000, 90_000] {
             run_exchange(7, scheme, 10, |_, _| length);
@@ -461,7 +460,7 @@ fn every_rank_names_the_one_whose_blocks_have_another_length() {
 #[test]
 fn exchanges_begin_in_the_order_of_the_leaves_once_these_are_known() {
     let told = |leaf: Option<u32>| {
-        let mut net = Net::new(8, Scheme::BlindShift, 0, 1);
+        let mut net = Net::new(8, compared::BLIND, 0, 1);
         net.memory[1].0 = vec![vec![0; 80_000]; 2];
         if let Some(leaf) = leaf {
             net.ranks[1].set_leaf(leaf);

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::placement::fuzzy::Factors;
+use super::placement::Factors;
 use super::stream::{StreamId, StreamSpec};
 use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};

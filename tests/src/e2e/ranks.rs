@@ -191,13 +191,7 @@ fn schemes(cluster: &Cluster) -> Result<()> {
         let arguments = ["run", "-n", "4", "--env", &setting, &program];
         cluster.hearth(&[&arguments[..], &["exchange", "20000", "2"]].concat())
     };
-    for scheme in [
-        "default",
-        "published",
-        "published-L=2",
-        "at-once",
-        "barrier",
-    ] {
+    for scheme in ["default", "published", "published-L=2"] {
         run(&format!("scheme={scheme}"))?.expect_code(0)?;
     }
     run("rate=1000000000,port-buffer=100000")?.expect_code(0)?;
@@ -205,6 +199,7 @@ fn schemes(cluster: &Cluster) -> Result<()> {
     run("scheme=published-L=99")?.expect_code(0)?;
     for wrong in [
         "scheme=best",
+        "scheme=at-once",
         "scheme=published-L=0",
         "rate=fast",
         "rate=0",

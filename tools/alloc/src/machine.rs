@@ -7,36 +7,14 @@
 //! unit without a job is free again and one with some job is busy. A node out of service is
 //! nobody's and not free.
 //!
-//! Key types: [`Machine`]; [`unit_size`] is the publication's rule. Neighbours: [`crate::placing`]
-//! chooses nodes, [`crate::queue`] decides which job may have some.
+//! Key type: [`Machine`]. Neighbours: [`crate::placement`] chooses nodes, and has the publication's
+//! rule for the size of a unit; [`crate::queue`] decides which job may have some.
 //!
 //! Invariant: a node belongs to at most one job, and the counts by unit say what the nodes say.
 
 use std::collections::BTreeMap;
 
 use crate::topology::Topology;
-
-/// Nodes up to which a machine has the smaller units.
-const SMALL_MACHINE: u64 = 4_096;
-/// Largest unit of such a machine.
-const SMALL_UNIT: u32 = 4;
-/// Largest unit of others.
-const LARGE_UNIT: u32 = 8;
-
-/// Nodes in a scheduling unit. The publication: all nodes of a leaf switch, where a leaf has at
-/// most 4 (in a machine of up to 4,096 nodes) or 8 (in a larger one). For wider leaf switches its
-/// formula is not available; ours is the largest divisor of the leaf width that is not above that
-/// limit, which is 1 for a prime width.
-pub fn unit_size(topology: &Topology) -> u32 {
-    let most = if topology.nodes() <= SMALL_MACHINE {
-        SMALL_UNIT
-    } else {
-        LARGE_UNIT
-    };
-    let leaf = topology.leaf_width();
-    let divides = |unit: &u32| leaf.is_multiple_of(*unit);
-    (1..=most).rev().find(divides).expect("1 divides")
-}
 
 /// What a unit is to the next job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -363,20 +341,6 @@ mod tests {
 
     fn machine(tree: &str, unit: u32) -> Machine {
         Machine::new(tree.parse().unwrap(), unit).unwrap()
-    }
-
-    #[test]
-    fn the_unit_size_rule() {
-        let of = |tree: &str| unit_size(&tree.parse().unwrap());
-        assert_eq!([of("4x4x4"), of("3x8"), of("1x9")], [4, 3, 1]);
-        // Larger machines.
-        assert_eq!([of("8x32x32"), of("6x32x32"), of("4x32x64")], [8, 6, 4]);
-        // Wider leaves: ours.
-        assert_eq!(
-            [of("16x16x16"), of("6x4"), of("7x4"), of("9x4")],
-            [4, 3, 1, 3]
-        );
-        assert_eq!([of("32x32x32"), of("12x32x32"), of("11x32x32")], [8, 6, 1]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! first width many are on the first leaf switch, and so on, as `hearth up --tree 4x2` and the
 //! personalities of nodes have it.
 //!
-//! Key type: [`Topology`]. Neighbour: [`crate::exact`].
+//! Key type: [`Topology`]. Neighbour: [`crate::placement::exact`].
 //!
 //! Invariant: every node has a switch at every level, also nodes with numbers beyond the widths:
 //! the root takes as many switches as there are.

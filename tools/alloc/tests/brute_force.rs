@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hearth_alloc::exact::{self, Candidate, Certificate, Point, Preference, Question};
+use hearth_alloc::placement::exact::{self, Candidate, Certificate, Point, Preference, Question};
 use hearth_alloc::topology::Topology;
 use proptest::prelude::*;
 

@@ -5,7 +5,7 @@
 //! The checker shares no code with the crate: one table for each switch, each child merged into
 //! it for every count, and values compared as lists.
 
-use hearth_alloc::exact::{self, Certificate, Point, Preference, Question};
+use hearth_alloc::placement::exact::{self, Certificate, Point, Preference, Question};
 use hearth_alloc::topology::Topology;
 
 /// What a choice is worth, the first number first; more is better.

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hearth_alloc::exact::Preference;
 use hearth_alloc::machine::Machine;
-use hearth_alloc::placing::Placing;
+use hearth_alloc::placement::Placing;
+use hearth_alloc::placement::exact::Preference;
 use hearth_alloc::queue::{Held, Job, JobNumber, Limits, Policy, Queue, Reason, Tie, Time};
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use hearth_alloc::exact::{self, Candidate};
+use hearth_alloc::placement::exact::{self, Candidate};
 use hearth_alloc::site::Site;
 use proptest::prelude::*;
 

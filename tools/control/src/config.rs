@@ -324,10 +324,6 @@ pub enum Scheme {
     PublishedChunkFirst,
     /// As published, node first.
     PublishedNodeFirst,
-    /// The whole of it down a tree of two layers.
-    Tree,
-    /// Everything from the control node to each.
-    Direct,
 }
 
 impl Scheme {
@@ -340,8 +336,6 @@ impl Scheme {
             Scheme::DoubleTree => "double-tree",
             Scheme::PublishedChunkFirst => "published-chunk-first",
             Scheme::PublishedNodeFirst => "published-node-first",
-            Scheme::Tree => "tree",
-            Scheme::Direct => "direct",
         }
     }
 
@@ -354,8 +348,6 @@ impl Scheme {
             Scheme::DoubleTree => broadcast::Scheme::DoubleTree,
             Scheme::PublishedChunkFirst => published(Policy::ChunkFirst),
             Scheme::PublishedNodeFirst => published(Policy::NodeFirst),
-            Scheme::Tree => broadcast::Scheme::Tree { n1: 0 },
-            Scheme::Direct => broadcast::Scheme::Direct,
         }
     }
 }

@@ -91,7 +91,7 @@ impl Memory {
                 let seen = |leaf: &Leaf, kept: bool| count(&mut counts, leaf, kept);
                 tables -= machine.with(|mem, frames| {
                     let before = frames.usage().kernel;
-                    retention::sift(mem, frames, &[], &keep, rule, seen);
+                    retention::classify(mem, frames, &[], &keep, rule, seen);
                     before - frames.usage().kernel
                 });
             }

@@ -1,158 +1,30 @@
 //! Pages of a program that stay on the node for its next launch.
 //!
-//! The method is that of the publication on retaining executable pages between launches (its steps
-//! on the compute node): a table of which only the entries stay that nobody can have written, all
-//! other frames scrubbed, the next launch of the same program on that table. [`retain`] is the
-//! method as a function over page tables. Hearth applies it when a program ends, so that the frames
-//! are clean before anybody asks, and keeps many programs instead of one:
+//! - [`published`]: the method as published: on a message all tables go but one, and of that all
+//!   that may have been written. A function over page tables.
+//! - [`shipped`]: as Hearth does it: when a program ends, for many programs, with pages of writable
+//!   segments too.
+//! - `classify`: which entries stay and what becomes of frames, for both.
 //!
-//! | item | what it is |
-//! |---|---|
-//! | [`retain`] | the publication's steps, over any set of page tables |
-//! | [`Retained`] | one program's table between two launches, a *warm* program |
-//! | [`Resident`] | pages of the file in a table, for others that lack them |
-//! | [`WarmTable`] | all of them: limits, who goes first, what control must be told |
-//! | [`Policy`] | what one launch wants kept |
-//!
-//! Beyond the publication, pages of writable segments are kept as the file has them and copied on
-//! the first write ([`Class::FileData`]).
-//!
-//! Neighbours: `program::Memory::retire` ends a program's memory here, `Memory::relaunch` starts it
-//! again; [`crate::frames`] counts; [`crate::pagehash`] checks a page before it is trusted again.
+//! Neighbours: `program::Memory`; [`crate::frames`] counts.
 //!
 //! Invariant: a frame in [`State::Retained`](crate::frames::State::Retained) holds what the
-//! program's file holds and is mapped writable nowhere; a warm program is in the [`WarmTable`] or
-//! running, never both, and no other program maps any of its frames.
+//! program's file holds and is mapped writable nowhere.
 
-mod resident;
-mod retained;
-mod sift;
-mod warm;
+mod classify;
+pub mod published;
+pub mod shipped;
 
-use crate::loader::Image;
-use crate::paging::entry::{Attributes, Class, Protection};
-use crate::paging::{Fate, Leaf};
-use crate::{fault, readahead};
-pub use resident::Resident;
-pub use retained::{KeptPage, Retained};
-pub(crate) use sift::{Keep, Range, frames_of, sift};
-pub use sift::{Sifted, retain};
-pub use warm::{Change, Holding, ROOM_FRAMES, WARM_MAX, WarmTable};
+pub(crate) use classify::{Keep, Range, classify, frames_of};
+pub use published::{Classified, Variant, retain};
+pub use shipped::{
+    Change, Holding, KeptPage, Policy, ROOM_FRAMES, Resident, Retained, RetireCounts, WARM_MAX,
+    WarmTable,
+};
 
 /// A program by the BLAKE3 hash of its file; never by a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProgramId(pub crate::pagehash::Hash);
-
-/// The two forms of the publication.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Variant {
-    /// Executable pages, and read-only ones too: its description, and the default.
-    #[default]
-    ReadOnlyToo,
-    /// Executable pages only: its narrowest claim.
-    ExecutableOnly,
-}
-
-impl Variant {
-    /// Whether a page of this origin may stay.
-    pub const fn keeps(self, class: Class) -> bool {
-        match class {
-            Class::Private | Class::Object => false,
-            Class::FileExecute => true,
-            Class::FileRead | Class::FileData => matches!(self, Self::ReadOnlyToo),
-        }
-    }
-}
-
-/// What a launch wants kept when the program ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Anything at all.
-    pub keep: bool,
-    /// Which pages that are only read.
-    pub variant: Variant,
-    /// Pages of writable segments as the file has them, with [`Variant::ReadOnlyToo`].
-    pub pristine: bool,
-    /// Text in large pages where a segment has room for them.
-    pub large_text: bool,
-    /// Most pages to keep.
-    pub limit_pages: u64,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            keep: true,
-            variant: Variant::default(),
-            pristine: true,
-            large_text: false,
-            limit_pages: u64::MAX,
-        }
-    }
-}
-
-impl Policy {
-    /// Keeps nothing.
-    pub const fn nothing() -> Self {
-        Self {
-            keep: false,
-            variant: Variant::ReadOnlyToo,
-            pristine: false,
-            large_text: false,
-            limit_pages: 0,
-        }
-    }
-
-    /// What becomes of an entry of a program that has ended in its warm table. The segment decides,
-    /// by the flags in the file, and the page's own history must agree: its class is lost with the
-    /// first chance to write to it.
-    pub(crate) fn fate(&self, image: &Image, leaf: &Leaf) -> Fate {
-        match self.keeps(image, leaf) {
-            Some(attributes) => Fate::Become(attributes),
-            None => Fate::Remove,
-        }
-    }
-
-    fn keeps(&self, image: &Image, leaf: &Leaf) -> Option<Attributes> {
-        let class = leaf.attributes.class;
-        let written = leaf.dirty || leaf.attributes.protection == Protection::ReadWrite;
-        if !self.keep || written || !self.variant.keeps(class) {
-            return None;
-        }
-        if class == Class::FileData && !self.pristine {
-            return None;
-        }
-        let segment = image.segment_at(leaf.page.as_u64())?;
-        let of_file = leaf.page.as_u64() < segment.file_end;
-        (of_file && segment.class == class)
-            .then(|| Attributes::user(fault::shown(class, segment.protection), class))
-    }
-}
-
-/// What became of a program's pages when it ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RetireCounts {
-    /// Pages the program was launched on.
-    pub reused: u64,
-    /// Pages kept, in all.
-    pub kept: u64,
-    /// Of these, pages of executable segments.
-    pub kept_code: u64,
-    /// Of these, pages of segments that are only read.
-    pub kept_readonly: u64,
-    /// Of these, pages of writable segments as the file has them.
-    pub kept_data: u64,
-    /// Pages of the file that were in memory and are not kept.
-    pub discarded: u64,
-    /// Private frames given back.
-    pub released: u64,
-    /// Frames of the page table when the program ended.
-    pub tables: u64,
-    /// Large pages kept.
-    pub large: u64,
-    /// Pages asked for and read ahead in this run.
-    pub readahead: readahead::Counts,
-}
 
 #[cfg(test)]
 mod tests;

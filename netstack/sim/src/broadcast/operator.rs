@@ -397,9 +397,7 @@ impl World {
         }
         let scheme = match self.setup.casts[plan].scheme.clone() {
             // Nodes may have died since it was chosen.
-            Scheme::Grid { n1 } | Scheme::Tree { n1 } if n1 as usize > members.len() => {
-                Scheme::Auto
-            }
+            Scheme::Grid { n1 } if n1 as usize > members.len() => Scheme::Auto,
             scheme => scheme,
         };
         for (node, ..) in &members {

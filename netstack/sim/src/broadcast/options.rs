@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use netstack::broadcast::header::Tree;
 use netstack::broadcast::published::Policy;
 use netstack::broadcast::{Scheme, Shape, ShapeKind};
 use netstack::rng::Rng;
@@ -22,6 +21,7 @@ use super::swarm::Swarm;
 use super::world::World;
 use super::{check, ranks};
 use crate::attacker::Attack;
+use crate::baselines;
 
 /// Nodes that die do so at this share of the limit at the earliest, where a first-layer node does
 /// exactly then.
@@ -280,11 +280,14 @@ impl Options {
             "grid" => Scheme::Grid { n1: self.n1 },
             "mesh" => Scheme::Mesh,
             "double-tree" => Scheme::DoubleTree,
-            "tree" => Scheme::Tree { n1: self.n1 },
-            "direct" => Scheme::Direct,
             "published-chunk-first" => self.published(Policy::ChunkFirst),
             "published-node-first" => self.published(Policy::NodeFirst),
-            other => return Err(format!("no scheme is called {other}; --help names them")),
+            other => {
+                let fan_out = published::fan_out(self.nodes, self.n1, 2);
+                let baseline = baselines::broadcast::parse(other, fan_out);
+                return baseline
+                    .ok_or_else(|| format!("no scheme is called {other}; --help names them"));
+            }
         })
     }
 
@@ -315,9 +318,7 @@ impl Options {
     /// The first layer of the published tree, whose leaves have the lowest numbers.
     fn heads(&self) -> Result<Option<Range<u32>>, String> {
         let tree = match self.scheme()? {
-            Scheme::Published(options) => options.tree(self.nodes),
-            Scheme::Tree { n1: 0 } => Tree::balanced(self.nodes, 2),
-            Scheme::Tree { n1 } => Tree::new(self.nodes, published::fan_out(self.nodes, n1, 2), 2),
+            Scheme::Published(options) if options.layers > 1 => options.tree(self.nodes),
             _ => return Ok(None),
         };
         let tree = tree.map_err(|_| format!("no tree has {} nodes", self.nodes))?;

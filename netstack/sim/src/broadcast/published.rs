@@ -6,11 +6,10 @@
 
 use clap::{Args, ValueEnum};
 use netstack::broadcast::PublishedOptions;
-use netstack::broadcast::estimate;
-use netstack::broadcast::header::{
+use netstack::broadcast::published::header::{
     self, MAX_CHOSEN, MAX_CHUNKS, MAX_LAYERS, MAX_ROUNDS, MAX_RUNS, Tree,
 };
-use netstack::broadcast::published::{self, Policy};
+use netstack::broadcast::published::{self, Policy, estimate};
 
 /// See [`published::Choice`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -5,8 +5,8 @@
 //! Invariant: a seed means the same run until this file changes.
 
 use clap::ValueEnum;
-use netstack::broadcast::estimate::Presence;
-use netstack::broadcast::header::{Deal, Sizes};
+use netstack::broadcast::published::estimate::Presence;
+use netstack::broadcast::published::header::{Deal, Sizes};
 use netstack::broadcast::published::{Choice, Policy};
 use netstack::broadcast::{PublishedOptions, Scheme};
 use netstack::rng::Rng;
@@ -14,6 +14,7 @@ use netstack::rng::Rng;
 use super::fabric::Noise;
 use super::setup::{CastPlan, Fault, Payload, Setup};
 use super::summary::limit_ns;
+use crate::baselines;
 
 /// Most nodes of a cluster.
 const NODES_MOST: u64 = 40;
@@ -211,8 +212,8 @@ fn cast(rng: &mut Rng, nodes: u32, casts: u64) -> CastPlan {
         },
         1 => Scheme::Mesh,
         2 => Scheme::DoubleTree,
-        3 => Scheme::Tree { n1: 0 },
-        4 => Scheme::Direct,
+        3 => baselines::broadcast::tree(0),
+        4 => baselines::broadcast::direct(),
         _ => Scheme::Auto,
     };
     let warm = match rng.below(4) {

@@ -13,6 +13,7 @@ use netstack::rng::Rng;
 use super::setup::{Setup, Sizes};
 use super::world::World;
 use crate::attacker::Attack;
+use crate::baselines;
 use crate::broadcast::fabric::Noise;
 use crate::broadcast::options::{ppm, rate, share, size, some_nodes, time, widths};
 use crate::broadcast::summary::Cost;
@@ -35,8 +36,8 @@ pub struct Options {
     /// Blocks of different lengths: a quarter empty, the others up to twice --bytes
     #[arg(long)]
     unequal: bool,
-    /// How it is done: default, published, published-L=N, published-L=auto, at-once,
-    /// at-once-random, blind, barrier, random-delay, priority, volume
+    /// How it is done: default, published, published-L=N, published-L=auto, or to compare with:
+    /// at-once, at-once-random, blind, barrier, random-delay, priority, volume
     #[arg(long, default_value = "default")]
     scheme: String,
     /// Exchanges one after the other
@@ -139,8 +140,16 @@ impl Options {
         if self.p < 2 || self.times == 0 {
             return Err("--p is 2 or more, --times 1 or more".into());
         }
-        let scheme = Scheme::parse(&self.scheme)
-            .map_err(|error| format!("--scheme {}: {error}", self.scheme))?;
+        let scheme = match baselines::exchange::parse(&self.scheme) {
+            Some(baseline) => baseline,
+            None => Scheme::parse(&self.scheme).map_err(|error| {
+                let others = baselines::exchange::NAMES.join(", ");
+                format!(
+                    "--scheme {}: {error}; or to compare with: {others}",
+                    self.scheme
+                )
+            })?,
+        };
         let mut setup = Setup::new(seed, self.p, self.bytes, scheme);
         if self.unequal {
             setup.sizes = Sizes::Random(self.bytes);

@@ -8,6 +8,7 @@ use netstack::exchange::{Active, PACKET, Scheme};
 use netstack::rng::Rng;
 
 use super::setup::{Setup, Sizes};
+use crate::baselines::exchange;
 use crate::broadcast::fabric::Noise;
 
 /// Most ranks of a job.
@@ -31,13 +32,13 @@ pub fn setup(seed: u64) -> Setup {
                 active => Active::Given(active),
             },
         },
-        1 => Scheme::AtOnce,
-        2 => Scheme::AtOnceRandom,
-        3 => Scheme::BlindShift,
+        1 => exchange::AT_ONCE,
+        2 => exchange::AT_ONCE_RANDOM,
+        3 => exchange::BLIND,
         4 => match rng.below(3) {
-            0 => Scheme::RandomDelay,
-            1 => Scheme::Priority,
-            _ => Scheme::Volume,
+            0 => exchange::RANDOM_DELAY,
+            1 => exchange::PRIORITY,
+            _ => exchange::VOLUME,
         },
         _ => Scheme::Default,
     };

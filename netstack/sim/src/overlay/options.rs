@@ -7,8 +7,7 @@
 use std::time::Instant;
 
 use clap::Parser;
-use netstack::overlay::placement::fuzzy::FuzzyConfig;
-use netstack::overlay::placement::{Policy, Topology};
+use netstack::overlay::placement::{FuzzyConfig, Policy, Topology};
 use netstack::overlay::{Filter, Sync};
 use netstack::rng::Rng;
 use netstack::time::Micros;

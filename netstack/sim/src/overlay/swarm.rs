@@ -7,8 +7,7 @@
 //! Invariant: a seed means the same run until this file changes.
 
 use netstack::ids::NodeId;
-use netstack::overlay::placement::Policy;
-use netstack::overlay::placement::fuzzy::FuzzyConfig;
+use netstack::overlay::placement::{FuzzyConfig, Policy};
 use netstack::overlay::{Filter, MetricId, Scope, StreamSpec, Sync};
 use netstack::rng::Rng;
 use netstack::time::Micros;

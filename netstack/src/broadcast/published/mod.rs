@@ -1,16 +1,25 @@
-//! The published scheme, whole, on the engine that serves every scheme; `tree` and `direct` are
-//! special cases of it.
+//! The published broadcast in chunks, whole, on the engine that serves every scheme.
 //!
-//! Source: Chunked broadcast, steps 1 to 7. Control deals chunks to the first layer in turn; every
-//! inner node passes its branch's chunks on to its children in turn; then every node asks others
-//! for the chunks it lacks, one at a time, whom it estimates to hold them ([`Policy`], [`Choice`],
-//! [`Presence`]).
+//! Source: Chinese patent publication CN 102486739 A, 2012; of the same family US 8,671,134 B2,
+//! 2014 (`docs/methods.md`).
+//!
+//! Its steps, and where they are:
+//!
+//! | step | what | where |
+//! |---|---|---|
+//! | 1 | control cuts the data into chunks and deals them to the first layer in turn | [`header::Sizes`], [`header::Deal`] |
+//! | 2 | the distribution header: start, tree, chunk sizes, address table | [`header`] |
+//! | 3 | every inner node passes its branch's chunks on to its children in turn | [`planner`](mod@planner), [`estimate::Presence`] |
+//! | 4 | the swap: every node asks others for the chunks it lacks, chunk first or node first | [`planner`](mod@planner), [`Policy`], [`Choice`] |
+//! | 5 | the estimate: who holds what by now, by arithmetic | [`estimate`] |
+//! | 6 | *not here*: the asker corrects its estimate | [`planner`](mod@planner) |
+//! | 7 | who has everything reports to control | the engine's: reports come up a tree |
 //!
 //! How it stands on an engine that pulls: a node asks its parent (a head: control) for its branch's
 //! chunks when their turn comes by the estimate, and the parent serves its children in the order of
 //! their numbers, each whole chunk before the next. A request for a chunk is a request for its
 //! blocks, and for the list blocks they are checked against, at one node. The header travels as the
-//! announcement and the roster ([`super::header`]).
+//! announcement and the roster ([`header`]).
 //!
 //! Ours, where the publication is silent: who does not take part yet answers *not here* instead of
 //! nothing; requests are served in the order they came; the correction is the time of one chunk for
@@ -20,21 +29,26 @@
 //! eight one after the other, for whichever chunks, were silent or, with the estimate as late as it
 //! can be, did not have the chunk, and no chunk came meanwhile.
 //!
+//! What Hearth does by default instead, and why, is said at [`super::grid`] and
+//! [`super::double_tree`].
+//!
 //! - [`planner`](mod@planner): the scheme at one station; `progress` counts what is here by chunks,
 //!   `queue` orders what waits.
 //!
 //! Invariant: without the fallback nothing happens that is not published, but that the engine
 //! repeats what was lost; with it every cast ends for every living member.
 
+pub mod estimate;
+pub mod header;
 mod planner;
 mod progress;
 mod queue;
 mod wire;
 
-use super::estimate::Presence;
-use super::header::{Deal, MAX_CHOSEN, MAX_CHUNKS, MAX_ROUNDS, MAX_RUNS, Sizes, Tree};
 use super::message::Setup;
 use super::{FRAGMENT, Object, Scheme};
+use estimate::Presence;
+use header::{Deal, MAX_CHOSEN, MAX_CHUNKS, MAX_ROUNDS, MAX_RUNS, Sizes, Tree};
 
 pub(crate) use planner::Published;
 
@@ -65,7 +79,8 @@ pub enum Choice {
 pub struct PublishedOptions {
     /// Children of a node, h; 0: as many as makes n1 about as large.
     pub fan_out: u32,
-    /// Layers of the tree, m; 2 is preferred.
+    /// Layers of the tree, m; 2 is preferred. With 1, which the publication does not have, the
+    /// control node sends to every node itself.
     pub layers: u8,
     /// The chunks; None: as many as first-layer nodes, of equal size, which is preferred.
     pub sizes: Option<Sizes>,
@@ -119,21 +134,12 @@ impl PublishedOptions {
         sizes && deal && self.tree(1).is_ok()
     }
 
-    /// The options that make `tree` or `direct` of the published scheme: one chunk, which is passed
-    /// on when it is whole, and nothing left to swap.
-    fn whole(fan_out: u32) -> Self {
-        PublishedOptions {
-            fan_out,
-            sizes: Some(Sizes::Equal(1)),
-            ..PublishedOptions::default()
-        }
-    }
-
     /// The tree for so many members, at least one.
     pub fn tree(&self, members: u32) -> Result<Tree, crate::wire::Error> {
-        match self.fan_out {
-            0 => Tree::balanced(members, self.layers),
-            fan_out => Tree::new(members, fan_out, self.layers),
+        match (self.layers, self.fan_out) {
+            (1, _) => Tree::new(members, 0, 2),
+            (layers, 0) => Tree::balanced(members, layers),
+            (layers, fan_out) => Tree::new(members, fan_out, layers),
         }
     }
 }
@@ -141,8 +147,8 @@ impl PublishedOptions {
 /// Most chunks that are dealt, counted as often as each is: every station keeps a place of
 /// [`DEALT_BYTES`] for each.
 const MAX_DEALT: u64 = 1 << 15;
-/// Memory that [`super::estimate::Estimate`] takes for a dealt chunk.
-const DEALT_BYTES: usize = size_of::<super::estimate::Dealt>() + 2 * size_of::<u32>();
+/// Memory that [`estimate::Estimate`] takes for a dealt chunk.
+const DEALT_BYTES: usize = size_of::<estimate::Dealt>() + 2 * size_of::<u32>();
 
 /// The same for a chunk: its size, its bounds, what of it lacks, and where it is among those that
 /// lack.
@@ -187,25 +193,28 @@ fn plan_size(scheme: &Scheme, cold: u32, object: &Object) -> Option<(u64, u32, T
     Some((options.deal.most(nodes, chunks), chunks, tree))
 }
 
-/// The tree and the options of a cast by this scheme or one of its special cases; None for other
-/// schemes, and for a cast to nobody.
+/// The tree and the options of a cast by this scheme; None for other schemes, and for a cast to
+/// nobody.
 fn options(scheme: &Scheme, cold: u32) -> Option<(PublishedOptions, Tree)> {
-    let (options, tree) = match scheme {
-        Scheme::Published(options) => (options.clone(), options.tree(cold)),
-        Scheme::Tree { n1: 0 } => {
-            let options = PublishedOptions::whole(0);
-            let tree = options.tree(cold);
-            (options, tree)
-        }
-        Scheme::Tree { n1 } => {
-            let children = cold.saturating_sub(*n1).div_ceil(*n1);
-            let tree = Tree::new(cold, children, 2);
-            (PublishedOptions::whole(children), tree)
-        }
-        Scheme::Direct => (PublishedOptions::whole(0), Tree::new(cold, 0, 2)),
-        _ => return None,
+    let Scheme::Published(options) = scheme else {
+        return None;
     };
-    Some((options, tree.ok()?))
+    Some((options.clone(), options.tree(cold).ok()?))
+}
+
+/// The object is one chunk: nothing of it is passed on before all of it is there.
+pub(super) fn is_whole(scheme: &Scheme) -> bool {
+    matches!(scheme, Scheme::Published(options) if options.sizes == Some(Sizes::Equal(1)))
+}
+
+/// Everything from the source to each member.
+#[cfg(test)]
+pub(super) fn direct() -> Scheme {
+    Scheme::Published(PublishedOptions {
+        layers: 1,
+        sizes: Some(Sizes::Equal(1)),
+        ..PublishedOptions::default()
+    })
 }
 
 /// Bytes of payload a second on links of this rate, with full blocks.

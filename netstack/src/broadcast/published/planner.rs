@@ -5,11 +5,11 @@
 
 use alloc::vec::Vec;
 
+use super::estimate::{Dealt, Estimate, Presence, Sent};
+use super::header::{Header, Place, Sizes, Tree};
 use super::progress::Chunks;
 use super::queue::{self, Queue};
 use super::{Choice, Policy, PublishedOptions, options, payload_rate};
-use crate::broadcast::estimate::{Dealt, Estimate, Presence, Sent};
-use crate::broadcast::header::{Header, Place, Sizes, Tree};
 use crate::broadcast::message::{MemberIndex, Setup};
 use crate::broadcast::plan::{Next, Planner, Service, Trouble, View};
 use crate::time::{Instant, Micros};

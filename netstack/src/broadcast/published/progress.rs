@@ -29,7 +29,8 @@ pub(super) struct Chunks {
 const NOWHERE: u32 = u32::MAX;
 
 impl Chunks {
-    /// Nothing is here. `bounds` as [`crate::broadcast::header::Sizes::bounds`] gives them.
+    /// Nothing is here. `bounds` as [`crate::broadcast::published::header::Sizes::bounds`] gives
+    /// them.
     pub(super) fn new(object: &Object, bounds: Vec<u32>) -> Self {
         let missing: Vec<u32> = bounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let all = 0..missing.len() as u32;

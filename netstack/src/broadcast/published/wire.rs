@@ -1,8 +1,8 @@
 //! The options in the announcement.
 
 use super::{Choice, Policy, PublishedOptions};
-use crate::broadcast::estimate::Presence;
-use crate::broadcast::header::{Deal, MAX_CHOSEN, MAX_RUNS, Sizes};
+use crate::broadcast::published::estimate::Presence;
+use crate::broadcast::published::header::{Deal, MAX_CHOSEN, MAX_RUNS, Sizes};
 use crate::wire::Error;
 use crate::wire::field::{Reader, Writer};
 use crate::wire::join::flag;

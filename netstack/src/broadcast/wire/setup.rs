@@ -46,8 +46,8 @@ pub(super) fn length(setup: &Setup) -> usize {
         Purpose::Table { .. } => 9,
     };
     let scheme = match &setup.scheme {
-        Scheme::Auto | Scheme::Mesh | Scheme::DoubleTree | Scheme::Direct => 1,
-        Scheme::Grid { .. } | Scheme::Tree { .. } => 5,
+        Scheme::Auto | Scheme::Mesh | Scheme::DoubleTree => 1,
+        Scheme::Grid { .. } => 5,
         Scheme::Published(options) => 1 + options.length(),
     };
     let variable = setup.object.tops.len() * HASH_BYTES + setup.roster.len() * PEER_LEN;
@@ -171,8 +171,6 @@ fn emit_scheme(scheme: &Scheme, writer: &mut Writer<'_>) {
         Scheme::Grid { n1 } => writer.u8(1).u32(*n1),
         Scheme::Mesh => writer.u8(2),
         Scheme::DoubleTree => writer.u8(3),
-        Scheme::Tree { n1 } => writer.u8(4).u32(*n1),
-        Scheme::Direct => writer.u8(5),
         Scheme::Published(options) => {
             writer.u8(6);
             options.emit(writer);
@@ -186,8 +184,6 @@ fn parse_scheme(reader: &mut Reader<'_>) -> Result<Scheme, Error> {
         1 => Scheme::Grid { n1: reader.u32()? },
         2 => Scheme::Mesh,
         3 => Scheme::DoubleTree,
-        4 => Scheme::Tree { n1: reader.u32()? },
-        5 => Scheme::Direct,
         6 => Scheme::Published(PublishedOptions::parse(reader)?),
         _ => return Err(Error::BadValue),
     })

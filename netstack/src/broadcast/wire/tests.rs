@@ -9,8 +9,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::MAX_DATAGRAM;
-use crate::broadcast::estimate::Presence;
-use crate::broadcast::header::{Deal, MAX_CHOSEN, MAX_CHUNKS, MAX_ROUNDS, MAX_RUNS, Sizes};
+use crate::broadcast::published::estimate::Presence;
+use crate::broadcast::published::header::{
+    Deal, MAX_CHOSEN, MAX_CHUNKS, MAX_ROUNDS, MAX_RUNS, Sizes,
+};
 use crate::broadcast::published::{Choice, Policy};
 use crate::broadcast::{Object, PublishedOptions, Purpose, Scheme};
 use crate::ids::JobId;
@@ -82,8 +84,6 @@ fn scheme() -> impl Strategy<Value = Scheme> {
         any::<u32>().prop_map(|n1| Scheme::Grid { n1 }),
         Just(Scheme::Mesh),
         Just(Scheme::DoubleTree),
-        any::<u32>().prop_map(|n1| Scheme::Tree { n1 }),
-        Just(Scheme::Direct),
         published().prop_map(Scheme::Published),
     ]
 }

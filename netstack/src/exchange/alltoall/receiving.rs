@@ -6,9 +6,11 @@
 
 use super::super::credit::Credit;
 use super::super::inbound::Inbound;
+use super::super::io::Io;
 use super::super::message::{Data, Item, packet_bytes, packets};
+use super::super::scheme::Conflict;
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
-use super::{ASKED_AHEAD, ENDS_TOLD, Exchange, Io, LAST, MAX_OVERDUE, SENDERS, SMALL_PACKETS};
+use super::{ASKED_AHEAD, ENDS_TOLD, Exchange, LAST, MAX_OVERDUE, SENDERS, SMALL_PACKETS};
 use crate::ids::Rank;
 
 impl Exchange {
@@ -56,7 +58,8 @@ impl Exchange {
             return io.outbox.push(from, Item::Noted { context, number });
         }
         let serves_another = !self.inbound.is_empty() || !self.waiting.is_empty();
-        if self.scheme == Scheme::RandomDelay && serves_another && !self.waiting.contains(&round) {
+        let is_refused = matches!(self.scheme.conflict(), Some(Conflict::Retry));
+        if is_refused && serves_another && !self.waiting.contains(&round) {
             let (context, number) = (self.context, self.number);
             return io.outbox.push(from, Item::Busy { context, number });
         }
@@ -301,13 +304,14 @@ impl Exchange {
     /// The next sender, from this round on, whose block has begun or may begin.
     fn next_source(&self, at: u32) -> Option<u32> {
         let begun = self.inbound.range(at..).next().map(|(round, _)| *round);
-        let by_weight =
-            |weight: &dyn Fn(&u32) -> u64| self.waiting.iter().max_by_key(|round| weight(round));
-        let ready = match self.scheme {
+        let ready = match self.scheme.conflict() {
             // One excludes the others.
-            _ if self.scheme.is_exclusive() && !self.inbound.is_empty() => None,
-            Scheme::Priority => by_weight(&|round| self.order.source(self.me, *round).0.into()),
-            Scheme::Volume => by_weight(&|round| self.receives(*round)),
+            Some(_) if !self.inbound.is_empty() => None,
+            Some(Conflict::Heaviest(weight)) => {
+                let weight =
+                    |round| weight(self.order.source(self.me, round), self.receives(round));
+                self.waiting.iter().max_by_key(|round| weight(**round))
+            }
             _ => self.waiting.range(at..).next(),
         };
         begun.into_iter().chain(ready.copied()).min()

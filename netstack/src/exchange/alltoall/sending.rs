@@ -8,10 +8,11 @@
 
 use alloc::vec::Vec;
 
+use super::super::io::Io;
 use super::super::message::{Item, Pull, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
 use super::{
-    AHEAD, Exchange, Io, MAX_DOUBLINGS, REMINDED, SMALL_PACKETS, TELL_AGAIN, TELL_AGAIN_SENT,
+    AHEAD, Exchange, MAX_DOUBLINGS, REMINDED, SMALL_PACKETS, TELL_AGAIN, TELL_AGAIN_SENT,
     TOLD_AHEAD,
 };
 use crate::ids::Rank;

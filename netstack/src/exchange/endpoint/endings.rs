@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use super::super::alltoall::Io;
+use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Item, Loss, Why};
 use super::super::numbers::Line;
 use super::super::{Error, MAX_CONTEXTS, OpId, PostError};

@@ -8,10 +8,11 @@
 
 use alloc::boxed::Box;
 
-use super::super::alltoall::Io;
+use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Body, Data, Item, Loss, Offer, Packet};
 use super::super::numbers::Line;
-use super::super::{MAX_OPS, Memory, PACKET, Scheme, steps, wire};
+use super::super::published::steps;
+use super::super::{MAX_OPS, Memory, PACKET, Scheme, wire};
 use super::{Endpoint, MAX_EARLY_TOKENS, find};
 use crate::ids::Rank;
 use crate::time::Instant;

@@ -1,5 +1,5 @@
-//! The scheme of random delays: a receiver that serves somebody else says so, and is asked again
-//! later and later.
+//! A scheme in which who comes to a busy receiver tries again: a receiver that serves somebody else
+//! says so, and is asked again later and later.
 
 use super::super::message::{Body, Item, Packet};
 use super::super::wire;
@@ -13,7 +13,7 @@ const TAKES: Micros = Micros(480);
 /// that rank 1 is busy.
 fn quiet_after(busy: u32, seed: u64) -> Micros {
     let key = Key([3; 16]).exchange_key(JobId(1), 0);
-    let mut net = Net::new(2, Scheme::RandomDelay, 0, seed);
+    let mut net = Net::new(2, compared::RETRY, 0, seed);
     let op = exchange(&mut net, |_, _| BYTES).remove(0);
     net.post(0, op);
     let mut out = [0; crate::MAX_DATAGRAM];

@@ -308,8 +308,8 @@ proptest! {
         let scheme = [
             Scheme::Default,
             Scheme::Published { active: Active::Computed },
-            Scheme::AtOnce,
-            Scheme::RandomDelay,
+            compared::BY_NUMBER,
+            compared::RETRY,
         ][scheme];
         let mut net = Net::new(SIZE, scheme, 0, seed);
         // The engine of the last rank is silent; in its place speaks what has gone wrong.

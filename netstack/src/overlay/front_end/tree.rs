@@ -10,7 +10,7 @@ use crate::ids::{BootEpoch, NodeId};
 use crate::overlay::MAX_CPS;
 use crate::overlay::message::{CensusEntry, Process};
 use crate::overlay::metric::OverlayMetric;
-use crate::overlay::placement::fuzzy::Factors;
+use crate::overlay::placement::Factors;
 use crate::time::Instant;
 
 /// Processes that are known: as many as all nodes together can host.

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use hearth_alloc::machine::{Machine, unit_size};
+use hearth_alloc::machine::Machine;
+use hearth_alloc::placement::published::unit_size;
 use hearth_alloc::topology::Topology;
 use hearth_replay::trace::Trace;
 use hearth_replay::world::{Figures, Setting};

@@ -13,9 +13,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hearth_alloc::exact::{self, Candidate, Certificate, Point, Preference, Question};
 use hearth_alloc::machine::Machine;
-use hearth_alloc::placing::Placing;
+use hearth_alloc::placement::Placing;
+use hearth_alloc::placement::exact::{self, Candidate, Certificate, Point, Preference, Question};
 use hearth_alloc::queue::{Held, Job, Limits, Policy, Queue, Tie};
 use hearth_alloc::topology::Topology;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use hearth_alloc::machine::Machine;
-use hearth_alloc::placing::Placing;
+use hearth_alloc::placement::Placing;
 use hearth_alloc::queue::{Counters, Job, Limits, Policy, Queue};
 use serde_json::{Value, json};
 
@@ -67,10 +67,10 @@ impl FromStr for Setting {
 
 /// Every queue policy with every placement.
 pub fn all_settings() -> Vec<Setting> {
-    use hearth_alloc::{placing, queue};
+    use hearth_alloc::{placement, queue};
     let settings = queue::POLICY_NAMES.iter().flat_map(|policy| {
         let setting = move |placing: &&str| format!("{policy}+{placing}");
-        placing::NAMES.iter().map(setting)
+        placement::NAMES.iter().map(setting)
     });
     settings
         .map(|text| text.parse().expect("names are read"))

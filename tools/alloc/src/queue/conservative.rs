@@ -21,7 +21,7 @@
 use super::coming::{Coming, Taken};
 use super::pass::Pass;
 use super::{JobNumber, Reason, Time};
-use crate::placing::{Given, Placing, Wish};
+use crate::placement::{Given, Placing, Wish};
 
 /// Most reservations in one pass; bounds a pass over thousands of queued jobs to a few
 /// milliseconds.

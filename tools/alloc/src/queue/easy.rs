@@ -36,7 +36,7 @@
 use super::coming::Coming;
 use super::pass::{Pass, Tied};
 use super::{JobNumber, Tie, Time};
-use crate::placing::Placing;
+use crate::placement::Placing;
 
 /// When the first job will start at the latest, and what will be free beside it.
 struct Shadow {

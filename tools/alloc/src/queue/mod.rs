@@ -26,7 +26,7 @@
 //!
 //! Times are whole numbers of whatever the owner counts in (seconds in a replay).
 //!
-//! Key types: [`Queue`], [`Job`], [`Policy`], [`Start`]. Neighbours: [`crate::placing`],
+//! Key types: [`Queue`], [`Job`], [`Policy`], [`Start`]. Neighbours: [`crate::placement`],
 //! [`crate::machine`].
 //!
 //! Invariant: a job is in one place only: queued or running; what waits does so for a reason that
@@ -48,7 +48,7 @@ use std::str::FromStr;
 pub use job::{Array, Dependency, Held, Job, Tie};
 
 use crate::machine::Machine;
-use crate::placing::{Given, Placing};
+use crate::placement::{Given, Placing};
 use pass::Pass;
 
 /// A point in time or a span of it.

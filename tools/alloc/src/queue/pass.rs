@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::{Held, Job, JobNumber, Queue, Reason, Start, Tie, Time};
-use crate::exact::{self, Preference};
 use crate::machine::Machine;
-use crate::placing::{Given, Placing, Wish};
+use crate::placement::exact::{self, Preference};
+use crate::placement::{Given, Placing, Wish};
 
 /// What a job means for those behind it that is tied to nodes of which some are not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

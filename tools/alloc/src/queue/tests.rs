@@ -1,7 +1,7 @@
 mod ties;
 
 use super::*;
-use crate::exact::Preference;
+use crate::placement::exact::Preference;
 use crate::topology::Topology;
 
 const COLD: fn(&Job) -> Held = |_| Held::default();

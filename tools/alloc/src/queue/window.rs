@@ -57,7 +57,7 @@ pub(super) fn run(pass: &mut Pass, njob: usize) {
     }
 }
 
-fn start(pass: &mut Pass, number: JobNumber, given: crate::placing::Given) {
+fn start(pass: &mut Pass, number: JobNumber, given: crate::placement::Given) {
     pass.candidates.retain(|other| *other != number);
     pass.start(number, given);
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use netstack::broadcast::{Peer, table};
-use netstack::exchange::order;
+use netstack::exchange::rounds;
 use netstack::ids::NodeId;
 use netstack::time::Instant;
 
@@ -226,7 +226,7 @@ impl Casts {
     fn ranks_of_a_leaf(&self, nodes: &[u32]) -> u16 {
         let switch = |node: &u32| node.checked_div(self.leaf_width).unwrap_or(0);
         let switches: Vec<u32> = nodes.iter().map(switch).collect();
-        u16::try_from(order::ranks_of_a_leaf(&switches)).unwrap_or(0)
+        u16::try_from(rounds::ranks_of_a_leaf(&switches)).unwrap_or(0)
     }
 
     /// A job is over: what is on its way for it is not needed.

@@ -57,8 +57,7 @@ pub struct ExchangeOptions {
     )]
     leaf: u32,
     /// default, published, published-L=NUMBER (so many ranks send at a time, all where there are
-    /// fewer), published-L=auto (as many as rate and buffers suggest), at-once, at-once-random,
-    /// blind, barrier, random-delay, priority or volume.
+    /// fewer) or published-L=auto (as many as rate and buffers suggest).
     #[arg(long, value_name = "SCHEME", default_value = "default", value_parser = scheme)]
     scheme: Scheme,
     /// Give up after so many seconds, all exchanges together.
@@ -232,6 +231,8 @@ mod tests {
         let help = of_scheme.and_then(clap::Arg::get_help).unwrap().to_string();
         let error = scheme("publishd").unwrap_err();
         assert!(error.contains("did you mean published?"), "{error}");
+        let gone = scheme("at-once").unwrap_err();
+        assert!(gone.contains("there are default, published,"), "{gone}");
         for name in Scheme::NAMES {
             assert!(help.contains(name) && error.contains(name), "{name}");
             assert!(scheme(&name.replace("NUMBER", "4")).is_ok(), "{name}");

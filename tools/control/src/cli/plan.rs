@@ -1,6 +1,6 @@
 //! `hearth plan`: which nodes the allocator would give a job, without a cluster.
 //!
-//! Neighbours: `hearth_alloc::exact` answers, as it does for the control node.
+//! Neighbours: `hearth_alloc::placement::exact` answers, as it does for the control node.
 //!
 //! Invariant: in a batch every line of input that is not blank has one line of output, in order.
 
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use hearth_alloc::exact::{self, Candidate, Preference};
+use hearth_alloc::placement::exact::{self, Candidate, Preference};
 use hearth_alloc::topology::Topology;
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! Section `[queue]`: which job starts when, and where.
 //!
-//! Key type: [`Queue`]. Neighbours: `hearth_alloc::queue` has the policies, `hearth_alloc::placing`
-//! the algorithms, `jobs` uses both.
+//! Key type: [`Queue`]. Neighbours: `hearth_alloc::queue` has the policies,
+//! `hearth_alloc::placement` the algorithms, `jobs` uses both.
 
-use hearth_alloc::exact::Preference;
-use hearth_alloc::placing::Placing;
+use hearth_alloc::placement::Placing;
+use hearth_alloc::placement::exact::Preference;
 use hearth_alloc::queue::{self, Policy, QUEUED_MAX};
 use serde::{Deserialize, Serialize};
 

@@ -58,7 +58,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hearth_alloc::machine::UnitError;
-use hearth_alloc::placing::Placing;
+use hearth_alloc::placement::Placing;
 use hearth_alloc::queue::Queue;
 use hearth_alloc::topology::Topology;
 use netstack::ids::JobId;

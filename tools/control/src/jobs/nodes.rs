@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hearth_alloc::machine::{Machine, UnitError, unit_size};
+use hearth_alloc::machine::{Machine, UnitError};
+use hearth_alloc::placement::published::unit_size;
 use hearth_alloc::topology::Topology;
 use netstack::ids::JobId;
 

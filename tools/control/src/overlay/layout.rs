@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use netstack::ids::NodeId;
 use netstack::overlay::Scope;
 use netstack::overlay::fixed::Fixed;
-use netstack::overlay::placement::{Layout, Policy, Topology, fuzzy};
+use netstack::overlay::placement::{self, Layout, Policy, Topology};
 
 use crate::config;
 use crate::hosts::Hosts;
@@ -48,29 +48,29 @@ pub fn of(config: &config::Overlay) -> Result<Layout, String> {
 }
 
 /// How hosts are judged.
-fn judging(config: &config::Overlay) -> Result<fuzzy::FuzzyConfig, String> {
-    let factors = |key: &str, text: &str| -> Result<fuzzy::Factors, String> {
+fn judging(config: &config::Overlay) -> Result<placement::FuzzyConfig, String> {
+    let factors = |key: &str, text: &str| -> Result<placement::Factors, String> {
         let numbers: Result<Vec<Fixed>, _> = text.split_whitespace().map(Fixed::parse).collect();
         let numbers = numbers.map_err(|error| format!("overlay.{key}: {error}"))?;
-        let names = fuzzy::FACTOR_NAMES.join(", ");
+        let names = placement::FACTOR_NAMES.join(", ");
         let count = numbers.len();
         (numbers.try_into())
             .map_err(|_| format!("overlay.{key} has {count} numbers: give one each for {names}"))
     };
-    let judging = fuzzy::FuzzyConfig {
+    let judging = placement::FuzzyConfig {
         weights: factors("judge_weights", &config.judge_weights)?,
         low: factors("judge_low", &config.judge_low)?,
         high: factors("judge_high", &config.judge_high)?,
         memory_least: Fixed::ZERO,
     };
     // What is wrong with it is wrong for any host.
-    let any = fuzzy::HostFactors {
+    let any = placement::HostFactors {
         raw: judging.low,
         up: true,
         cap: 1,
         back_ends: 1,
     };
-    match fuzzy::judge(&judging, &any) {
+    match placement::judge(&judging, &any) {
         Ok(_) => Ok(judging),
         Err(error) => Err(format!(
             "overlay.judge_weights, judge_low, judge_high: {error}"

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use netstack::ids::NodeId;
 use netstack::overlay::fixed::Fixed;
-use netstack::overlay::placement::fuzzy::Factors;
+use netstack::overlay::placement::Factors;
 use netstack::vitals::Vitals;
 
 /// The unit of free memory.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hearth_store::StreamRow;
-use netstack::overlay::placement::fuzzy;
+use netstack::overlay::placement;
 
 use super::*;
 
@@ -454,7 +454,7 @@ fn a_configuration_that_makes_no_sense_is_refused() {
     else {
         panic!("comprehensive");
     };
-    assert_eq!(found, fuzzy::FuzzyConfig::default());
+    assert_eq!(found, placement::FuzzyConfig::default());
     for (weights, high, said) in [
         ("0.5 0.5 0 0", "20 100 40", "3 numbers"),
         ("0.5 0.5 0 x", "20 100 40 1", "judge_weights"),

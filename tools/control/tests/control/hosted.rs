@@ -189,8 +189,12 @@ fn an_exchange_is_refused_that_cannot_be_meant() {
             "--repeats",
         ),
         (
-            &["--ranks", two, "--rank", "0", "--scheme", "blinde"],
-            "did you mean blind?",
+            &["--ranks", two, "--rank", "0", "--scheme", "publishd"],
+            "did you mean published?",
+        ),
+        (
+            &["--ranks", two, "--rank", "0", "--scheme", "blind"],
+            "there are default, published, published-L=NUMBER, published-L=auto",
         ),
         (
             &["--ranks", two, "--rank", "0", "--bytes", "64XB"],

@@ -5,7 +5,7 @@ use crate::frames::{FrameAllocator, Owner, State};
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{PageSize, PageTable};
 use crate::phys::FakeMemory;
-use crate::retention::{Sifted, Variant, retain};
+use crate::retention::{Classified, Variant, retain};
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -74,7 +74,7 @@ fn figure(third: (Protection, Class)) -> Figure {
 }
 
 impl Figure {
-    fn retain(&mut self, variant: Variant) -> Sifted {
+    fn retain(&mut self, variant: Variant) -> Classified {
         let tables_before = self.frames.usage().kernel;
         let Self {
             mem,
@@ -82,13 +82,13 @@ impl Figure {
             p0,
             p1,
         } = self;
-        let sifted = retain(mem, frames, &[*p1], *p0, variant);
+        let classified = retain(mem, frames, &[*p1], *p0, variant);
         frames.check_tags().unwrap();
         // P1's tables of four levels are gone.
         assert_eq!(frames.usage().kernel, tables_before - 4);
         while frames.scrub(mem, 3) == 3 {}
         frames.check_tags().unwrap();
-        sifted
+        classified
     }
 
     /// Page and frame of each entry of P0, by the figure's numbers.
@@ -109,13 +109,13 @@ impl Figure {
 #[test]
 fn p0_keeps_what_nobody_wrote_and_p1_is_gone() {
     let mut figure = figure((Protection::ReadExecute, Class::FileExecute));
-    let sifted = figure.retain(Variant::ReadOnlyToo);
-    let expected = Sifted {
+    let classified = figure.retain(Variant::ReadOnlyToo);
+    let expected = Classified {
         kept: 3,
         removed: 5,
         dropped: 1,
     };
-    assert_eq!(sifted, expected);
+    assert_eq!(classified, expected);
     assert_eq!(figure.entries(), [(0, 1), (1, 4), (3, 7)]);
     // Entry 2 is invalid, frame 3 is zero; P1's frames are free and zero, the executable one too.
     assert_eq!(figure.p0.translate(&figure.mem, page(2)), None);

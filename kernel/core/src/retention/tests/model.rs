@@ -203,7 +203,7 @@ proptest! {
             (0..FRAMES).map(|at| frames.state(BASE.offset(at * PAGE_SIZE))).collect();
 
         let before = frames.counters();
-        let sifted = retain(&mut mem, &mut frames, &tables[1..], tables[0], variant);
+        let classified = retain(&mut mem, &mut frames, &tables[1..], tables[0], variant);
         prop_assert_eq!(frames.check_tags(), Ok(()));
         let given_back = mapped.difference(&stay).count() as u64;
         let private = |at: &u64| *at < RUNS * IN_RUN + SINGLE;
@@ -216,9 +216,9 @@ proptest! {
         // The table holds what stays, as it was, and nothing else.
         prop_assert_eq!(leaves(&mem, tables[0]), kept.clone());
         let pages = |leaves: &[Leaf]| leaves.iter().map(|leaf| leaf.size.bytes() / PAGE_SIZE).sum::<u64>();
-        prop_assert_eq!(sifted.kept, pages(&kept));
-        prop_assert_eq!(sifted.kept + sifted.removed, pages(&all.concat()));
-        prop_assert_eq!(sifted.dropped, 2);
+        prop_assert_eq!(classified.kept, pages(&kept));
+        prop_assert_eq!(classified.kept + classified.removed, pages(&all.concat()));
+        prop_assert_eq!(classified.dropped, 2);
         prop_assert_eq!(frames.usage().kernel, tables[0].tables(&mem));
         for at in (0..FRAMES).filter(private) {
             let frame = BASE.offset(at * PAGE_SIZE);

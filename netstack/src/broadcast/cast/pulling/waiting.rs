@@ -6,9 +6,9 @@
 //! Invariant: every wait follows the rate that blocks come with here, and has a limit.
 
 use super::{LONGEST, MAX_BACKOFF};
-use crate::broadcast::Scheme;
 use crate::broadcast::cast::Cast;
 use crate::broadcast::message::MemberIndex;
+use crate::broadcast::published;
 use crate::time::{Instant, Micros};
 
 /// What a sign of life may be later than is normal, in block times.
@@ -83,9 +83,9 @@ impl Cast {
     /// takes.
     fn longest_wait(&self) -> u64 {
         let late = u64::from(self.planner.late_after());
-        let whole = match self.setup.scheme {
-            Scheme::Tree { .. } | Scheme::Direct => u64::MAX,
-            _ => 4 * u64::from(self.have.length()) + 2 * u64::from(self.setup.members),
+        let whole = match published::is_whole(&self.setup.scheme) {
+            true => u64::MAX,
+            false => 4 * u64::from(self.have.length()) + 2 * u64::from(self.setup.members),
         };
         (2 * late + 64).min(whole.saturating_add(MARGIN))
     }

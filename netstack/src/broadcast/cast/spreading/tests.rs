@@ -3,15 +3,15 @@
 use alloc::collections::BTreeSet;
 
 use super::*;
-use crate::broadcast::Scheme;
 use crate::broadcast::cast::alone::Alone;
 use crate::broadcast::message::{Blocks, WantedBlock, Wants};
+use crate::broadcast::published;
 use crate::broadcast::tests::peer;
 
 /// The source of a cast to one node that hears nothing yet, and the numbers of its first
 /// announcements.
 fn announced(times: usize) -> (Alone, Vec<u32>) {
-    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, published::direct());
     let mut numbers = Vec::new();
     while numbers.len() < times {
         alone.now = alone.now.max(alone.cast.spread.deadline());
@@ -82,7 +82,7 @@ fn for_a_while(alone: &mut Alone, time: u64) -> Vec<Message> {
 #[test]
 fn everybody_who_joins_late_hears_of_the_cast_or_is_given_up() {
     const LATE: u32 = 3000;
-    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, published::direct());
     for late in 1..=LATE {
         alone.with(|cast, _| cast.join(MemberIndex(late), peer(late)));
     }
@@ -105,7 +105,7 @@ fn everybody_who_joins_late_hears_of_the_cast_or_is_given_up() {
 
 #[test]
 fn a_child_whose_address_the_source_does_not_know_is_given_up() {
-    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, published::direct());
     alone.cast.spread.add(MemberIndex(5), true);
     for_a_while(&mut alone, 60_000_000);
     assert!(alone.cast.spread.children_done());
@@ -126,7 +126,7 @@ fn failures(first: u32, count: usize) -> Message {
 
 /// Member 0 of 40, which has heard of the cast: its children are 4 to 7.
 fn announced_member() -> Alone {
-    let mut alone = Alone::new(MemberIndex(0), 40, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex(0), 40, 100_000, published::direct());
     (alone.cast.spread).announced_by(MemberIndex::SOURCE, false);
     alone.tick();
     alone.sent();
@@ -191,7 +191,7 @@ fn senders_of_corrupt_blocks_are_members_or_may_be() {
     assert_eq!(kept, [7, 40, MAX_MEMBERS - 1, source]);
 
     // The source knows who has.
-    let mut alone = Alone::new(MemberIndex::SOURCE, 40, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex::SOURCE, 40, 100_000, published::direct());
     alone.with(|cast, _| cast.join(MemberIndex(40), peer(40)));
     alone.hear(4, report(&named));
     let corrupt = |sender| CastEvent::Corrupt(MemberIndex(sender), 1);
@@ -214,7 +214,7 @@ fn only_the_source_takes_children_by_their_report() {
     let acked = |message: &Message| matches!(message, Message::ReportAck { .. });
     assert!(!alone.sent().iter().any(acked), "it goes on to the source");
 
-    let mut alone = Alone::new(MemberIndex::SOURCE, 40, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex::SOURCE, 40, 100_000, published::direct());
     alone.hear(30, failures(31, 1));
     assert!(alone.sent().iter().any(acked));
     assert!(alone.cast.spread.child(MemberIndex(30)).is_some());
@@ -263,7 +263,7 @@ fn a_member_with_a_new_parent_takes_back_the_children_that_others_had_adopted() 
 
 /// Member 25, of whose cast all is done. Its parent in the heap is 5, and 0 is that of 5.
 fn done_member(parent: u32) -> Alone {
-    let mut alone = Alone::new(MemberIndex(25), 40, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex(25), 40, 100_000, published::direct());
     (alone.cast.spread).announced_by(MemberIndex(parent), false);
     alone.cast.spread.complete(MemberIndex(25));
     alone
@@ -367,7 +367,7 @@ fn who_has_no_room_is_passed_by_until_it_says_otherwise() {
 
 /// Whether the source has given node 0 up after 20 s, in which this happens every 100 ms.
 fn is_given_up(mut meanwhile: impl FnMut(&mut Alone)) -> bool {
-    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, Scheme::Direct);
+    let mut alone = Alone::new(MemberIndex::SOURCE, 1, 100_000, published::direct());
     for _ in 0..200 {
         let end = alone.now + Micros(100_000);
         while alone.cast.spread.deadline() <= end {

@@ -373,13 +373,14 @@ fn a_chunk_that_was_given_up_and_came_was_not_asked_for_in_vain() {
 }
 
 #[test]
-fn tree_and_direct_ask_the_parent_for_everything() {
-    for (scheme, parent) in [
-        (Scheme::Tree { n1: HEADS }, named(3, 0)),
-        (Scheme::Direct, MemberIndex::SOURCE),
-    ] {
-        let mut setup = setup(PublishedOptions::default());
-        setup.scheme = scheme;
+fn who_casts_one_chunk_has_everybody_ask_the_parent_for_everything() {
+    for (layers, parent) in [(2, named(3, 0)), (1, MemberIndex::SOURCE)] {
+        let setup = setup(PublishedOptions {
+            fan_out: HEADS,
+            layers,
+            sizes: Some(Sizes::Equal(1)),
+            ..PublishedOptions::default()
+        });
         let mut node = Node::new(named(3, 2), PublishedOptions::default());
         node.planner = Published::new(&setup, node.me).expect("a special case of it");
         assert!(matches!(node.next(), Next::Wait(_)), "not its turn");

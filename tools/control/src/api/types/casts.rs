@@ -152,7 +152,7 @@ pub struct CastInfo {
     /// The job it is for, if it is for one.
     pub job: Option<u64>,
     /// How it spreads.
-    #[schema(value_type = String, example = "tree")]
+    #[schema(value_type = String, example = "grid")]
     pub scheme: Scheme,
     /// Most bytes that control and each node send of it a second.
     pub rate: u64,

@@ -58,12 +58,10 @@ const KINDS: [Kind; 2] = [
 ];
 
 /// Schemes as cases name them, and as `hearth cast --scheme` does; ours first.
-const SCHEMES: [(&str, &str); 5] = [
+const SCHEMES: [(&str, &str); 3] = [
     ("default", "auto"),
     ("published-chunk-first", "published-chunk-first"),
     ("published-node-first", "published-node-first"),
-    ("direct", "direct"),
-    ("tree", "tree"),
 ];
 
 /// One cast.
@@ -226,7 +224,10 @@ mod tests {
     #[test]
     fn cases_are_those_of_the_tables() {
         assert_eq!(KINDS[0].case(SCHEMES[0].0), "qemu-16/5mbit/4MB/default");
-        assert_eq!(KINDS[1].case(SCHEMES[3].0), "qemu-4/20mbit/16MB/direct");
+        assert_eq!(
+            KINDS[1].case(SCHEMES[2].0),
+            "qemu-4/20mbit/16MB/published-node-first"
+        );
         assert_eq!(KINDS[1].paced(), 20_334_261);
     }
 }

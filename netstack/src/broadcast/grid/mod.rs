@@ -1,4 +1,13 @@
-//! Mesh and grid: blocks are dealt round the first layer and exchanged in rotation.
+//! Ours, for large casts: mesh and grid. Blocks are dealt round the first layer and exchanged in
+//! rotation.
+//!
+//! [`super::published`] has the method's page. What stays of it: a first layer that gets each block
+//! once, a second layer below it, then the swap. What is ours, and why:
+//! - *blocks are small and all phases overlap*: the published phases come one after the other,
+//!   which takes more than three times the limit;
+//! - *a fixed rotation* in place of random requests by an estimate: these collide;
+//! - *a request waits at its holder*, which makes a push of it; nobody asks again and again;
+//! - *deputies* for whoever is late or silent: else one slow head holds up all.
 //!
 //! Block `b` belongs to row `b mod n1` and round `b / n1`. Time is counted in slots of one block.
 //! The source deals block `b` to the head of its row in slot `b`. In a *mesh* every member is a
@@ -21,10 +30,11 @@
 //! child `(i', j)` that is late or silent others of row `i'` stand in, a different one for each
 //! asker.
 //!
-//! Source: the two-layer tree and the swap are the published method's; rotation, overlap and
-//! deputies are ours.
+//! Neighbours: [`super::plan`] has the interface; `layout` says who is where.
+//!
+//! Invariant: in a slot in which nobody is late each member is sent to by one and sends to one.
 
-use super::{Next, Planner, Trouble, View};
+use super::plan::{Next, Planner, Trouble, View};
 use crate::broadcast::message::MemberIndex;
 use layout::{Layout, Place};
 

@@ -6,9 +6,8 @@
 //! leaves in every round, so that the trunks of the tree carry the same in all rounds, where the
 //! plain order crosses them in most rounds with all and in some with none.
 //!
-//! Source: the linear shift of all-to-all personalized communication; that the published rotation
-//! with L = p is its barrier form is in `docs/exchange.md`. Neighbour: [`super::alltoall`] follows
-//! it.
+//! Source: the linear shift of all-to-all personalized communication. The published rotation with L
+//! = p is its barrier form. Neighbour: `alltoall` follows it.
 //!
 //! Invariant: every ordered pair meets in exactly one round, and a round is a permutation of the
 //! ranks.

@@ -10,7 +10,7 @@
 //! Time is counted in [`Sent`], bytes that a link has carried since the start: whole numbers, and g
 //! comes in only where they meet a clock ([`Estimate::at`], [`Estimate::after_us`]).
 //!
-//! Neighbours: [`super::header`] says what is sent to whom; `published` asks for candidates and
+//! Neighbours: [`super::header`] says what is sent to whom; `planner` asks for candidates and
 //! corrects the clock when it was wrong.
 //!
 //! Invariant: pure functions of the header; the same on every node.

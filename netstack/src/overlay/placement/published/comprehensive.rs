@@ -1,7 +1,7 @@
 //! Placement 2, comprehensive evaluation: hosts are judged good, medium or poor by several factors.
 //!
-//! Source: the overlay method names fuzzy comprehensive evaluation, but its formulas were not
-//! published; this is the standard method (membership matrix, weighted average, defuzzified score),
+//! Source: the overlay method names fuzzy comprehensive evaluation, but its formulas are not
+//! available; this is the standard method (membership matrix, weighted average, defuzzified score),
 //! with shares by largest remainder. All reals are [`Fixed`], so that the published table comes out
 //! to the last digit. Every number here is finite by construction: what is not a number is refused
 //! where texts are read ([`Fixed::parse`]).

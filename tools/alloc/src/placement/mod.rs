@@ -1,17 +1,21 @@
-//! Which nodes of a machine a job gets, by the published algorithm, by ours, or by one of the
-//! simple ones that both are measured against.
+//! Which nodes of a machine a job gets: the published way and ours, side by side.
 //!
-//! A job of a unit's size or more gets free units, as many as it takes; of the last it may use
-//! only a part, and that unit is then busy. A smaller job gets a part of one unit:
-//! - published: of a busy unit whose free nodes are exactly as many, else of a free one;
-//! - ours: of the tightest busy unit that holds it, else of a free one.
+//! | folder | what it is |
+//! |---|---|
+//! | [`published`] | the publication: its scheduling units, and which units a job may have |
+//! | [`exact`] | ours: the fewest hops exactly, with a certificate, and what warm nodes count |
+//! | [`baselines`] | simple algorithms that both are measured against |
+//!
+//! Here is what they share. A job of a unit's size or more gets free units, as many as it takes; of
+//! the last it may use only a part, and that unit is then busy. A smaller job gets a part of one
+//! unit: by either rule a busy one if that may be entered, else a free one.
 //!
 //! In units, hops are those between units, as in the publication; that is the same as between
 //! nodes when all units are wholly used. The unit that is partly used is then the one that costs
 //! the fewest hops between nodes.
 //!
-//! Key types: [`Placing`] (the algorithm), [`Wish`], [`Given`]. Neighbours: [`crate::exact`] finds
-//! the fewest hops, [`crate::machine`] holds the nodes.
+//! Key types: [`Placing`] (the algorithm), [`Wish`], [`Given`]. Neighbours: [`crate::queue`] asks,
+//! [`crate::machine`] holds the nodes.
 //!
 //! Invariant: an algorithm gives what [`Placing::fits`] says it can: free nodes, each once.
 
@@ -19,17 +23,20 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::exact::{self, Certificate, Point, Preference, Question};
 use crate::machine::{Machine, UnitState};
+
+pub mod baselines;
+pub mod exact;
+pub mod published;
+
+use exact::{Certificate, Point, Preference, Question};
 
 /// How nodes are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placing {
-    /// The publication's step 4: of all sets of free units one with the fewest hops; small jobs
-    /// only into units that they fill.
+    /// The publication's, see [`published`].
     Published,
-    /// The free units with the fewest hops, warm nodes as preferred; small jobs into the tightest
-    /// unit.
+    /// Ours, see [`exact`]; warm nodes as preferred.
     Exact(Preference),
     /// The nested greedy choice: not always the fewest hops.
     Greedy,
@@ -111,20 +118,25 @@ impl Placing {
     pub fn fits(self, machine: &Machine, count: u32) -> bool {
         machine.units_for(count) <= machine.free_units()
             || match self {
-                Placing::Published => machine.has_busy_unit_of(count),
-                _ => machine.has_busy_unit_for(count),
+                Placing::Published => published::has_busy_unit(machine, count),
+                _ => exact::has_busy_unit(machine, count),
             }
     }
 
     /// Whether it could give a job that is smaller than a unit a part of one of which nodes are out
     /// of service, if no other job had any, or does so now.
     pub fn fits_a_part(self, machine: &Machine, count: u32) -> bool {
-        let is_part = |in_service: u32| match self {
-            Placing::Published => in_service == count,
-            _ => in_service >= count,
-        };
+        let is_part = |in_service: u32| self.may_enter(in_service, count);
         count < machine.unit()
             && (self.fits(machine, count) || machine.in_service_of_units().any(is_part))
+    }
+
+    /// Whether a job of fewer nodes than a unit may have a part of one with so many free.
+    fn may_enter(self, free: u32, count: u32) -> bool {
+        match self {
+            Placing::Published => published::may_enter(free, count),
+            _ => exact::may_enter(free, count),
+        }
     }
 
     /// Chooses nodes; none when the job does not fit ([`Placing::fits`]).
@@ -169,19 +181,15 @@ impl Placing {
                 let choice = exact::choose(&question)?;
                 (choice.numbers, Some(choice.certificate))
             }
-            Placing::Greedy => (exact::nested_greedy(&question)?, None),
+            Placing::Greedy => (baselines::nested_greedy(&question)?, None),
             Placing::FirstFit => (numbers.take(wanted).collect(), None),
-            Placing::Contiguous => (contiguous(&numbers.collect::<Vec<u32>>(), wanted), None),
+            Placing::Contiguous => {
+                let numbers: Vec<u32> = numbers.collect();
+                (baselines::contiguous(&numbers, wanted), None)
+            }
             Placing::Random(seed) => {
-                let mut numbers: Vec<u32> = numbers.collect();
-                let mut random = Random::new(seed, wish.job);
-                for place in 0..wanted {
-                    let from = place + random.below(numbers.len() - place);
-                    numbers.swap(place, from);
-                }
-                numbers.truncate(wanted);
-                numbers.sort_unstable();
-                (numbers, None)
+                let numbers = numbers.collect();
+                (baselines::random(numbers, wanted, (seed, wish.job)), None)
             }
         })
     }
@@ -205,10 +213,7 @@ impl Placing {
         };
         // The best busy unit: most warm nodes, then the tightest, then the lowest number.
         let best = busy
-            .filter(|&unit| match self {
-                Placing::Published => free(unit) == wish.count,
-                _ => free(unit) >= wish.count,
-            })
+            .filter(|&unit| self.may_enter(free(unit), wish.count))
             .min_by_key(|&unit| (std::cmp::Reverse(warm(unit)), free(unit), unit));
         let points = free_units(machine, wish, wish.count);
         let whole = self.units(machine, wish, &points, 1);
@@ -296,42 +301,6 @@ fn nodes_in(machine: &Machine, wish: &Wish, unit: usize, count: u32) -> Vec<u32>
     nodes.truncate(count as usize);
     nodes.sort_unstable();
     nodes
-}
-
-/// Some of these numbers, in as few runs as come first.
-fn contiguous(numbers: &[u32], mut wanted: usize) -> Vec<u32> {
-    let mut runs: Vec<&[u32]> = numbers.chunk_by(|a, b| a + 1 == *b).collect();
-    runs.sort_by_key(|run| run.len());
-    let mut chosen = Vec::with_capacity(wanted);
-    while wanted > 0 {
-        let tightest = runs.iter().position(|run| run.len() >= wanted);
-        let run = match tightest {
-            Some(tightest) => runs.remove(tightest),
-            None => runs.pop().expect("there are enough"),
-        };
-        let here = run.len().min(wanted);
-        chosen.extend(&run[..here]);
-        wanted -= here;
-    }
-    chosen.sort_unstable();
-    chosen
-}
-
-/// Numbers that depend on a seed only (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64, job: u64) -> Self {
-        Random(seed ^ job.wrapping_mul(0xD6E8_FEB8_6659_FD93))
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ mixed >> 31) % limit as u64) as usize
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! A warm program: its table between two launches.
 
-use super::ProgramId;
 use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::frames::Owner;
 use crate::loader::Image;
@@ -9,7 +8,7 @@ use crate::paging::entry::Class;
 use crate::paging::{Fate, Leaf, PageSize, PageTable};
 use crate::phys::PhysMem;
 use crate::program::{Machine, Tails};
-use crate::retention::{Range, frames_of};
+use crate::retention::{ProgramId, Range, frames_of};
 
 /// A page of a warm program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,8 +15,7 @@
 //! lacks the last nodes of its deepest layer. So the first layer follows the leaves, and index
 //! i*h + j holds for all trees of two layers.
 //!
-//! Neighbours: [`super::estimate`] computes with it, [`super::wire`] sends it, `published` obeys
-//! it.
+//! Neighbours: [`super::estimate`] computes with it, `wire` sends it, `planner` obeys it.
 //!
 //! Invariant: a `Tree` has all its nodes, and a `Header` all its chunks; nothing here divides by
 //! zero or overflows, whatever was received.
@@ -31,7 +30,7 @@ use crate::wire::field::{Reader, Writer};
 /// Most layers. Two are preferred; more than eight would be a chain of stores and forwards.
 pub const MAX_LAYERS: u8 = 8;
 /// Most nodes of a tree: the largest cast.
-pub const MAX_NODES: u32 = super::MAX_MEMBERS;
+pub const MAX_NODES: u32 = crate::broadcast::MAX_MEMBERS;
 /// Most chunks: each has at least a block, and this many fit 16 bits on the wire.
 pub const MAX_CHUNKS: u32 = 1 << 14;
 /// Most runs of given chunk sizes, 4 bytes each: they ride in the announcement.

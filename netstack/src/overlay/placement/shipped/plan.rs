@@ -5,16 +5,17 @@
 //! without back ends first. Neighbours in a level have neighbouring hosts, and a parent takes a run
 //! of them, so that subtrees stay together.
 //!
-//! Source: the overlay method, step 1 and its placement policies.
+//! Source: the overlay method, step 1, with its placement policies ([`super::super::published`]).
+//! What is ours is listed at [`super`].
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::attachment::attach;
-use super::averaging::average_within;
-use super::fuzzy::{self, FuzzyConfig, FuzzyError, HostFactors};
+use super::super::published::attachment::attach;
+use super::super::published::comprehensive::{self, FuzzyConfig, FuzzyError, HostFactors};
+use super::capped::average_within;
 use super::topology::{Named, Topology};
 use crate::ids::NodeId;
 use crate::overlay::{MAX_CHILDREN, MAX_CPS, MAX_HEIGHT};
@@ -286,7 +287,8 @@ fn share(
     let factors: Vec<HostFactors> = factors.collect();
     let got: Vec<u32> = match policy {
         Policy::Comprehensive(config) => {
-            let judged = fuzzy::evaluate(config, &factors, count).map_err(PlanError::Fuzzy)?;
+            let judged =
+                comprehensive::evaluate(config, &factors, count).map_err(PlanError::Fuzzy)?;
             judged.iter().map(|host| host.processes).collect()
         }
         Policy::Averaging | Policy::Given(_) => {

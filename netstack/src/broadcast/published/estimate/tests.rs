@@ -8,7 +8,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::broadcast::header::{Deal, Sizes};
+use crate::broadcast::published::header::{Deal, Sizes};
 
 /// An estimate whose link carries one byte a microsecond.
 fn estimate(tree: Tree, deal: Deal, sizes: Vec<u64>) -> Estimate {

@@ -10,7 +10,7 @@
 //! master names a target or answers it, the master names the targets of a step until their sender
 //! reports. A master that has not begun the exchange keeps what it hears, in order.
 //!
-//! Neighbours: [`super::published`] has the schedule, [`super::alltoall`] sends the blocks.
+//! Neighbours: [`super::schedule`] says who is active, `alltoall` sends the blocks.
 //!
 //! Invariant: a rank sends only what it was told to, a target once; nobody waits for the master
 //! without saying so again.
@@ -18,14 +18,14 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::alltoall::Io;
-use super::message::{ALL_STEPS, Item};
-use super::published::{Next, Schedule};
+use super::super::io::Io;
+use super::super::message::{ALL_STEPS, Item};
+use super::schedule::{Next, Schedule};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 
 /// The rank that is the master.
-pub(super) const MASTER: Rank = Rank(0);
+pub(in crate::exchange) const MASTER: Rank = Rank(0);
 /// Longest wait until something is said again that may be lost, unless an answer takes longer: well
 /// below the time for which an endpoint answers after its last operation.
 const LONGEST_WAIT: Micros = Micros::from_millis(10);
@@ -37,7 +37,7 @@ const ASKED_AT_ONCE: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(in crate::exchange) struct Steps {
     context: u16,
     number: u32,
     /// The step that is carried out; 0 before the first.
@@ -77,7 +77,7 @@ struct Master {
 impl Steps {
     /// At the beginning of an exchange of `size` ranks with `length` active (0: all), of which this
     /// one has blocks to send or not. `reports`: what the master has heard of it.
-    pub(super) fn new(
+    pub(in crate::exchange) fn new(
         (context, number): (u16, u32),
         (size, length): (u32, u32),
         has_blocks: bool,
@@ -148,7 +148,7 @@ impl Steps {
 
     /// The master hears that a rank has finished its local part (step 0), this step, or all that it
     /// has to send.
-    pub(super) fn master_hears(&mut self, from: Rank, step: u32, io: &mut Io<'_>) {
+    pub(in crate::exchange) fn master_hears(&mut self, from: Rank, step: u32, io: &mut Io<'_>) {
         let id = (self.context, self.number);
         let Some(master) = &mut self.master else {
             return;
@@ -233,7 +233,7 @@ impl Steps {
 
     /// This rank is told a target (step, place, targets in all, rank), or that the master has heard
     /// it.
-    pub(super) fn told(
+    pub(in crate::exchange) fn told(
         &mut self,
         (step, place, count, to): (u32, u16, u16, Rank),
         io: &mut Io<'_>,
@@ -262,12 +262,12 @@ impl Steps {
     }
 
     /// The next target that has no block yet, if the one before it has.
-    pub(super) fn target(&self) -> Option<Rank> {
+    pub(in crate::exchange) fn target(&self) -> Option<Rank> {
         self.targets.get(self.served).copied().flatten()
     }
 
     /// The target has its block, or there is none for it.
-    pub(super) fn target_served(&mut self, io: &mut Io<'_>) {
+    pub(in crate::exchange) fn target_served(&mut self, io: &mut Io<'_>) {
         self.served += 1;
         if self.served == self.targets.len() {
             self.report_anew(self.step, io);
@@ -275,14 +275,14 @@ impl Steps {
     }
 
     /// All blocks of this rank have come.
-    pub(super) fn all_served(&mut self, io: &mut Io<'_>) {
+    pub(in crate::exchange) fn all_served(&mut self, io: &mut Io<'_>) {
         if !core::mem::replace(&mut self.is_done, true) {
             self.report_anew(ALL_STEPS, io);
         }
     }
 
     /// A rank is lost. Who has sent all needs nothing more of the master.
-    pub(super) fn lost(&mut self, rank: Rank, io: &mut Io<'_>) {
+    pub(in crate::exchange) fn lost(&mut self, rank: Rank, io: &mut Io<'_>) {
         self.is_known |= rank == MASTER && self.is_done;
         // The exchange may have failed at the master because of it.
         self.wait = io.credit.wait();
@@ -291,12 +291,12 @@ impl Steps {
 
     /// At the master all steps are done; other ranks are done with the method when it knows that
     /// they are.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::exchange) fn is_over(&self) -> bool {
         (self.master.as_ref()).map_or(self.is_known, |master| master.is_over)
     }
 
     /// The method cannot go on without this rank.
-    pub(super) fn needs(&self, rank: Rank) -> bool {
+    pub(in crate::exchange) fn needs(&self, rank: Rank) -> bool {
         match &self.master {
             Some(master) => !master.is_over && !master.is_done[rank.0 as usize],
             None => rank == MASTER && !self.is_done,
@@ -305,7 +305,7 @@ impl Steps {
 
     /// Whom it waits for: at the master those from this rank on that are not done, at most so many;
     /// else the master.
-    pub(super) fn waits_for(&self, start: u32, most: usize) -> Vec<Rank> {
+    pub(in crate::exchange) fn waits_for(&self, start: u32, most: usize) -> Vec<Rank> {
         match &self.master {
             _ if self.is_over() => Vec::new(),
             Some(master) => {
@@ -319,7 +319,7 @@ impl Steps {
     }
 
     /// When something is said again.
-    pub(super) fn deadline(&self) -> Instant {
+    pub(in crate::exchange) fn deadline(&self) -> Instant {
         let waits = match &self.master {
             Some(master) => master.is_waiting || !master.pending.is_empty(),
             None => !self.is_known && (self.is_done || self.target().is_none()),
@@ -331,7 +331,7 @@ impl Steps {
     }
 
     /// Says again what is due.
-    pub(super) fn tick(&mut self, io: &mut Io<'_>) {
+    pub(in crate::exchange) fn tick(&mut self, io: &mut Io<'_>) {
         if self.deadline() > io.now {
             return;
         }
@@ -367,7 +367,7 @@ impl Steps {
 }
 
 /// What the master answers to a report.
-pub(super) fn answer((context, number): (u16, u32), step: u32) -> Item {
+pub(in crate::exchange) fn answer((context, number): (u16, u32), step: u32) -> Item {
     Item::FromMaster {
         context,
         number,
@@ -380,7 +380,7 @@ pub(super) fn answer((context, number): (u16, u32), step: u32) -> Item {
 
 /// What the master heard of exchanges that it has not begun.
 #[derive(Debug, Default)]
-pub(super) struct EarlyReports {
+pub(in crate::exchange) struct EarlyReports {
     /// By context, number and rank: the last report, behind its place in the order of the first
     /// ones.
     reports: BTreeMap<(u16, u32, Rank), (u64, u32)>,
@@ -389,7 +389,7 @@ pub(super) struct EarlyReports {
 
 impl EarlyReports {
     /// Keeps a report, while there are fewer than `most`; false when there is no room.
-    pub(super) fn keep(
+    pub(in crate::exchange) fn keep(
         &mut self,
         (context, number): (u16, u32),
         from: Rank,
@@ -408,7 +408,7 @@ impl EarlyReports {
     }
 
     /// Takes the reports of an exchange, in order.
-    pub(super) fn take(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u32)> {
+    pub(in crate::exchange) fn take(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u32)> {
         let keys = (context, number, Rank(0))..=(context, number, Rank(u32::MAX));
         let of_it = self.reports.range(keys);
         let mut taken: Vec<_> = of_it.map(|(key, report)| (*report, key.2)).collect();
@@ -421,7 +421,7 @@ impl EarlyReports {
     }
 
     /// Forgets all; gives the ranks that wait.
-    pub(super) fn clear(&mut self) -> Vec<Rank> {
+    pub(in crate::exchange) fn clear(&mut self) -> Vec<Rank> {
         let reports = core::mem::take(&mut self.reports);
         reports.into_keys().map(|(.., rank)| rank).collect()
     }

@@ -1,4 +1,12 @@
-//! The set of free points with the minimum sum of pairwise hops, exactly, and how that is known.
+//! Ours: the set of free points with the minimum sum of pairwise hops, exactly, and how that is
+//! known.
+//!
+//! [`super::published`] has the method's page. What is different here:
+//! - the publication tries sets; here bounds and a tree knapsack find the same minimum, for trees
+//!   of any size, and a [`Certificate`] says why nothing is better;
+//! - among sets with equally few hops warm nodes count, then what is left behind; warm nodes may
+//!   also count against hops or before them ([`Preference`]);
+//! - a small job may have a part of any unit that holds it, the tightest first (`may_enter`).
 //!
 //! Two nodes whose lowest common switch is of level `h` are `2h - 1` hops apart: `2H - 1` in a
 //! tree of height `H`, less two for every switch below the root that is above both. Summed over
@@ -24,7 +32,7 @@
 //! far as that is simple: the answer to a question is always the same.
 //!
 //! Key types: [`Question`], [`Placement`]; key functions: [`place`] for nodes, [`choose`] for
-//! points. Neighbours: [`crate::topology`]; the control node asks.
+//! points. Neighbours: [`crate::topology`]; [`super`] asks.
 //!
 //! Invariant: integers only, and no sum leaves its integer (see [`worth`]).
 
@@ -38,6 +46,7 @@ mod ranges;
 mod tree;
 mod worth;
 
+use crate::machine::Machine;
 use crate::topology::Topology;
 use bound::Bounds;
 use concave::Envelopes;
@@ -262,11 +271,11 @@ pub fn choose(question: &Question) -> Option<Choice> {
 }
 
 /// The numbers of the nested greedy choice, in order, whether it is the best or not; none when
-/// there are not enough points. Weights count nothing. For comparison.
+/// there are not enough points. Weights count nothing. For [`super::baselines`].
 ///
 /// # Panics
 /// See [`choose`].
-pub fn nested_greedy(question: &Question) -> Option<Vec<u32>> {
+pub(super) fn nested_greedy(question: &Question) -> Option<Vec<u32>> {
     if question.count == 0 || question.free.len() < question.count {
         return (question.count == 0).then(Vec::new);
     }
@@ -276,6 +285,17 @@ pub fn nested_greedy(question: &Question) -> Option<Vec<u32>> {
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
     Some(numbers)
+}
+
+/// Whether some busy unit holds a job that is smaller than a unit.
+pub(super) fn has_busy_unit(machine: &Machine, count: u32) -> bool {
+    machine.has_busy_unit_for(count)
+}
+
+/// A job that is smaller than a unit may have a part of any unit that holds it: the tightest is
+/// taken. The publication has it fill the unit ([`super::published`]).
+pub(super) fn may_enter(free: u32, count: u32) -> bool {
+    free >= count
 }
 
 /// Indices of the best points, in order, and how that is known.

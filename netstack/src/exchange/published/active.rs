@@ -15,8 +15,8 @@
 //!   there are many and both the blocks and the round trip are short.
 //!
 //! Source: the method of grouped exchange leaves open how L is chosen; this is derived from its
-//! steps. Neighbours: [`super::published`] has the schedule, [`super::alltoall`] asks for L where
-//! none is given.
+//! steps. Neighbours: [`super::schedule`] has the schedule, `alltoall` asks for L where none is
+//! given.
 //!
 //! Invariant: a pure function; at least one rank is active, and at most all.
 

@@ -1,5 +1,9 @@
-//! Double tree: for little data and many nodes, where two layers would take longer to fill than the
-//! data to send.
+//! Ours, for little data and many nodes: a double tree, where two layers would take longer to fill
+//! than the data to send.
+//!
+//! Nothing of the published method ([`super::published`]) is left in it but that data is cut into
+//! blocks and that a member asks for them. Small data is bound by the number of hops, and these are
+//! as few as trees have.
 //!
 //! Two binary trees hang from the source, one for even and one for odd blocks. Who passes blocks on
 //! in one of them passes nothing on in the other, so every member receives each block once and
@@ -12,10 +16,12 @@
 //!
 //! Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 //! scan" (Parallel Computing, 2009): the in-order tree and its mirror image or shift.
+//!
+//! Invariant: whoever passes blocks on in one tree is a leaf in the other.
 
 use alloc::vec::Vec;
 
-use super::{Next, Planner, Trouble, View};
+use super::plan::{Next, Planner, Trouble, View};
 use crate::broadcast::message::{MAX_LISTED, MemberIndex};
 
 /// Blocks of one tree that a member asks its parent for in one message: a request a block would

@@ -89,8 +89,8 @@ fn the_simple_algorithms() {
     assert!(random.iter().all(|node| free.contains(node)));
     assert_eq!(random, with(Placing::Random(3)));
     // The longest run, then the tightest for what is left.
-    assert_eq!(contiguous(&free, 8), [4, 5, 6, 7, 9, 12, 13, 14]);
-    assert_eq!(contiguous(&free, 6), [0, 1, 4, 5, 6, 7]);
+    assert_eq!(baselines::contiguous(&free, 8), [4, 5, 6, 7, 9, 12, 13, 14]);
+    assert_eq!(baselines::contiguous(&free, 6), [0, 1, 4, 5, 6, 7]);
     for name in NAMES {
         assert_eq!(name.parse::<Placing>().unwrap().to_string(), name);
     }

@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::{ProgramId, Retained, Variant};
+use super::Retained;
 use crate::addr::{PAGE_SIZE, VirtAddr};
 use crate::fault;
 use crate::frames::Owner;
 use crate::program::{AHEAD_FRAMES_MIN, Machine};
+use crate::retention::{ProgramId, Variant};
 
 /// Warm programs a node holds at most: what one report of holdings to control is bounded by, and
 /// more than the different programs a node runs in a day.
@@ -168,8 +169,8 @@ impl WarmTable {
     /// The publication's retain message: drops every other program, and of this one what the
     /// variant does not want. Returns the pages held of it, 0 when it is not warm.
     ///
-    /// The same as [`super::retain`] over these tables, without its first step: what may have been
-    /// written was sifted out when each program ended, by the same code, so that private frames are
+    /// The same as [`retain`](crate::retention::retain) over these tables, but that entries which
+    /// may have been written went when each program ended, by the same code: private frames are
     /// scrubbed then and not when somebody asks.
     pub fn retain_only<M: Machine>(
         &mut self,
