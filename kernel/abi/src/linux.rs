@@ -28,6 +28,8 @@ pub mod map {
     pub const NORESERVE: u64 = 0x4000;
     /// Large pages wanted.
     pub const HUGETLB: u64 = 0x4_0000;
+    /// For a thread's stack.
+    pub const STACK: u64 = 0x2_0000;
     /// Exactly at the address given, an error when something is there.
     pub const FIXED_NOREPLACE: u64 = 0x10_0000;
 }
@@ -64,6 +66,10 @@ pub mod advice {
     pub const DO_DUMP: u64 = 17;
     /// Not used for some time.
     pub const COLD: u64 = 20;
+    /// Large pages are wanted, or not.
+    pub const HUGE_PAGE: u64 = 14;
+    /// See [`HUGE_PAGE`].
+    pub const NO_HUGE_PAGE: u64 = 15;
 }
 
 /// What poll, select and epoll say of a descriptor.

@@ -11,7 +11,7 @@
 
 use core::fmt;
 
-use crate::addr::{PAGE_SIZE, USER_END, VirtAddr, page_down};
+use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, USER_END, VirtAddr, page_down};
 use crate::loader::layout;
 use crate::paging::Leaf;
 use crate::paging::entry::{Attributes, Class, Protection};
@@ -99,6 +99,8 @@ pub enum Decision {
         attributes: Attributes,
         /// Whether it belongs to the stack.
         stack: bool,
+        /// Whether all of the large page around it may be mapped at once.
+        large: bool,
     },
     /// The page holds what a file holds and is about to be written: give the program a copy.
     Copy {
@@ -302,8 +304,19 @@ pub fn decide(
             page,
             attributes: Attributes::user(region.protection, Class::Private),
             stack: region.kind == Kind::Stack,
+            large: is_large(&region, page),
         },
     }
+}
+
+/// Whether the large page around a page is memory of the program's own that it may write to.
+fn is_large(region: &Region, page: VirtAddr) -> bool {
+    let start = page.as_u64() & !(LARGE_PAGE_SIZE - 1);
+    let is_own = matches!(region.kind, Kind::Anonymous { large: true } | Kind::Heap);
+    is_own
+        && region.protection == Protection::ReadWrite
+        && region.start <= start
+        && region.end - start >= LARGE_PAGE_SIZE
 }
 
 /// The protection that a page of this class is mapped with in a region of that protection: what

@@ -119,6 +119,8 @@ pub struct FrameAllocator {
     hint: usize,
     /// No dirty frame lies below this index.
     dirty_hint: usize,
+    /// Where the search for frames in a row begins: behind those that were found last.
+    row_hint: usize,
     /// Frames tagged as retained that a running program has: counted as its own.
     lent: u64,
     scrub: bool,
@@ -139,6 +141,7 @@ impl FrameAllocator {
             first: base.frame_number(),
             hint: tags.len(),
             dirty_hint: tags.len(),
+            row_hint: 0,
             tags,
             usage: Usage::default(),
             counters: Counters::default(),
@@ -203,23 +206,35 @@ impl FrameAllocator {
     ) -> Option<PhysAddr> {
         assert!(count > 0 && align.is_power_of_two() && align >= PAGE_SIZE);
         let count = count as usize;
-        let mut start = self.hint;
-        while start + count <= self.tags.len() {
-            if !self.address(start).is_aligned(align) {
-                start += 1;
-                continue;
-            }
-            match (start..start + count).find(|&index| !self.is_available(index)) {
-                Some(taken) => start = taken + 1,
-                None => {
-                    for index in start..start + count {
-                        self.give(mem, index, in_use_by(owner), owner);
-                    }
-                    return Some(self.address(start));
-                }
+        let from = self.row_hint.max(self.hint);
+        let found = self.find_row(from, self.tags.len(), count, align);
+        // What lies before may have been given back since.
+        let end = (from + count).min(self.tags.len());
+        let found = found.or_else(|| self.find_row(self.hint, end, count, align));
+        let Some(start) = found else {
+            self.counters.refused += 1;
+            return None;
+        };
+        for index in start..start + count {
+            self.give(mem, index, in_use_by(owner), owner);
+        }
+        self.row_hint = start + count;
+        Some(self.address(start))
+    }
+
+    /// The first `count` available frames in a row between two indices, at a multiple of `align`.
+    fn find_row(&self, from: usize, to: usize, count: usize, align: u64) -> Option<usize> {
+        let step = (align / PAGE_SIZE) as usize;
+        // A number of frames, not of bytes.
+        let number = self.first as usize + from;
+        let mut start = from + (number.next_multiple_of(step) - number);
+        while start + count <= to {
+            // From the end: what is taken there spares the look at all before it.
+            match (start..start + count).rfind(|&index| !self.is_available(index)) {
+                Some(taken) => start += (taken + 1 - start).next_multiple_of(step),
+                None => return Some(start),
             }
         }
-        self.counters.refused += 1;
         None
     }
 

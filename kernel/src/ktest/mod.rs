@@ -203,7 +203,6 @@ const TESTS: &[Test] = &[
     test("exchange-short-of-room", exchange::short_of_room),
     test("exchange-hostile", exchange::hostile),
     // The heap holds the file, which must fit a large page.
-    test_that("large-text", warm::large_text, " memory=512M"),
     test("dhcp-personality", stack::dhcp_personality),
     test("dhcp-stranger", stack::dhcp_stranger),
     test("dhcp-beside", stack::dhcp_beside),

@@ -20,7 +20,7 @@ use super::{Outcome, check};
 use crate::agent::mailbox::Mailbox;
 use crate::agent::warm;
 use crate::arch::test_programs::{
-    self, LARGE_PAGES, LARGE_TEXT, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_TEXT as TEXT,
+    self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_TEXT as TEXT,
     TOUCHED_PAGES,
 };
 use crate::mm::{self, DirectMap};
@@ -580,54 +580,5 @@ pub fn read_ahead() -> Outcome {
     );
     let most = control.outstanding;
     check!((4..=8).contains(&most), "{most} requests were under way");
-    Ok(())
-}
-
-/// The file of a program with a second executable segment of one large page.
-fn large_text_file() -> Vec<u8> {
-    let mut file = file(test_programs::touch_large_text());
-    let offset = file.len() as u64;
-    let bytes = LARGE_PAGES * 4096;
-    file.resize((offset + bytes) as usize, 1);
-    file[offset as usize] = 8;
-    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
-    put(56, &3u16.to_le_bytes());
-    let header = 64 + 2 * 56;
-    // PT_LOAD, read and execute.
-    put(header, &1u32.to_le_bytes());
-    put(header + 4, &5u32.to_le_bytes());
-    let fields = [offset, LARGE_TEXT, LARGE_TEXT, bytes, bytes, 4096];
-    for (index, word) in fields.into_iter().enumerate() {
-        put(header + 8 + 8 * index, &word.to_le_bytes());
-    }
-    file
-}
-
-/// Text in a large page: filled small page by small page, one entry in the end, one when it is
-/// warm.
-pub fn large_text() -> Outcome {
-    let mut control = FakeControl::warming(large_text_file());
-    let sum = ((LARGE_PAGES + 7) & 127) as u8;
-    let small = run(&mut control)?;
-    expect(&small, ExitStatus::Exited(sum))?;
-    check!(small.pages_large == 0, "{small:?}");
-    control.retention.large_text = true;
-    control.retention.reuse = Reuse::Forbid;
-    let cold = run(&mut control)?;
-    expect(&cold, ExitStatus::Exited(sum))?;
-    check!(
-        cold.pages_large == 1 && cold.pages_kept == small.pages_kept,
-        "{cold:?}"
-    );
-    check!(cold.table_pages < small.table_pages, "{cold:?} {small:?}");
-    control.retention.reuse = Reuse::Require;
-    control.again();
-    let warm = run(&mut control)?;
-    expect(&warm, ExitStatus::Exited(sum))?;
-    check!(
-        warm.pages_large == 1 && faults_of_file(&warm) == 0,
-        "{warm:?}"
-    );
-    check!(warm.program_requests == 0, "{warm:?}");
     Ok(())
 }

@@ -198,7 +198,6 @@ fn policy(retention: &Retention) -> Policy {
             false => Variant::ExecutableOnly,
         },
         pristine: retention.pristine,
-        large_text: retention.large_text,
         limit_pages: warm_limit(retention.limit_pages),
     }
 }

@@ -39,8 +39,6 @@ pub struct Retention {
     pub read_only: bool,
     /// Keep the pristine contents of touched data pages, read-only, copied on the first write.
     pub pristine: bool,
-    /// Put text into 2 MiB frames where a segment is large enough.
-    pub large_text: bool,
     /// When the contents of held pages are compared with the program's page hashes.
     pub verify: Verify,
     /// Most pages of 4 KiB that all warm programs of the node may have; 0: the node's default.
@@ -54,7 +52,6 @@ impl Retention {
         keep: Keep::Nothing,
         read_only: false,
         pristine: false,
-        large_text: false,
         verify: Verify::Never,
         limit_pages: 0,
     };
@@ -67,7 +64,6 @@ impl Default for Retention {
             keep: Keep::Warm,
             read_only: true,
             pristine: true,
-            large_text: false,
             verify: Verify::Sample,
             limit_pages: 0,
         }

@@ -92,10 +92,9 @@ const _: () = assert!(INLINE_BLOCK_MAX <= launch_block::MAX);
 /// Flags of a LAUNCH.
 const READ_ONLY: u8 = 1;
 const PRISTINE: u8 = 2;
-const LARGE_TEXT: u8 = 4;
 const AT_ONCE: u8 = 8;
 const INLINE_BLOCK: u8 = 16;
-const LAUNCH_FLAGS: u8 = READ_ONLY | PRISTINE | LARGE_TEXT | AT_ONCE | INLINE_BLOCK;
+const LAUNCH_FLAGS: u8 = READ_ONLY | PRISTINE | AT_ONCE | INLINE_BLOCK;
 
 impl<'a> Command<'a> {
     /// The job it is about; a DROP is about none.
@@ -229,7 +228,6 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
     let flags = [
         (retention.read_only, READ_ONLY),
         (retention.pristine, PRISTINE),
-        (retention.large_text, LARGE_TEXT),
         (spec.start == StartMode::AtOnce, AT_ONCE),
         (block.is_some(), INLINE_BLOCK),
     ];
@@ -275,7 +273,6 @@ fn parse_launch<'a>(
         keep,
         read_only: is_set(READ_ONLY),
         pristine: is_set(PRISTINE),
-        large_text: is_set(LARGE_TEXT),
         verify,
         limit_pages: reader.u32()?,
     };

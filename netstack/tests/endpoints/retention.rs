@@ -81,7 +81,6 @@ fn the_policy_and_the_launch_block_come_with_the_launch() {
             keep: Keep::Published,
             read_only: false,
             pristine: true,
-            large_text: true,
             verify: Verify::Always,
             limit_pages: 99,
         };

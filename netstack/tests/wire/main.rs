@@ -154,13 +154,12 @@ fn retention() -> impl Strategy<Value = Retention> {
         Just(Verify::Sample),
         Just(Verify::Always)
     ];
-    (reuse, keep, verify, any::<[bool; 3]>(), any::<u32>()).prop_map(
-        |(reuse, keep, verify, [read_only, pristine, large_text], limit_pages)| Retention {
+    (reuse, keep, verify, any::<[bool; 2]>(), any::<u32>()).prop_map(
+        |(reuse, keep, verify, [read_only, pristine], limit_pages)| Retention {
             reuse,
             keep,
             read_only,
             pristine,
-            large_text,
             verify,
             limit_pages,
         },

@@ -192,8 +192,6 @@ pub struct Retention {
     pub read_only: bool,
     /// Keep pristine contents of data pages.
     pub pristine: bool,
-    /// Put text into 2 MiB pages.
-    pub large_text: bool,
     /// Checking of pages that were kept.
     pub verify: Verify,
     /// Bound of the pages kept by a node, in percent of its memory; 0: the node's default.

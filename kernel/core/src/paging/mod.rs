@@ -248,38 +248,6 @@ impl PageTable {
         mem.write_u64(at, entry.used(written).bits());
     }
 
-    /// Makes one large page of the small ones from `page` on, which map a run of frames in order,
-    /// and gives back their table. The caller invalidates them. [`MapError::NotMapped`] when one is
-    /// missing, [`MapError::Misaligned`] when they are not in order.
-    pub fn promote<M: PhysMem>(
-        self,
-        mem: &mut M,
-        tables: &mut impl TableSource<M>,
-        page: VirtAddr,
-        attributes: Attributes,
-    ) -> Result<(), MapError> {
-        assert!(page.is_user(), "{page:?} is the kernel's");
-        let first = self.translate(mem, page).ok_or(MapError::NotMapped)?;
-        let run = first.frame;
-        if !page.is_aligned(LARGE_PAGE_SIZE) || !run.is_aligned(LARGE_PAGE_SIZE) {
-            return Err(MapError::Misaligned);
-        }
-        let (at, table) = self.last_table(mem, page).ok_or(MapError::AlreadyMapped)?;
-        for index in 0..ENTRIES {
-            let entry = Entry::from_bits(mem.read_u64(table.offset(index * 8)));
-            if !entry.is_used() {
-                return Err(MapError::NotMapped);
-            }
-            if entry.frame(PageSize::Small) != run.offset(index * PAGE_SIZE) {
-                return Err(MapError::Misaligned);
-            }
-        }
-        let large = Entry::leaf(run, PageSize::Large, attributes);
-        mem.write_u64(at, large.bits());
-        tables.free_table(table);
-        Ok(())
-    }
-
     /// Splits the large page at `page` into small ones that say the same. The caller invalidates
     /// it.
     pub fn demote<M: PhysMem>(

@@ -344,49 +344,35 @@ proptest! {
 }
 
 #[test]
-fn small_pages_in_order_become_a_large_one_and_come_back() {
+fn a_large_page_becomes_small_ones_in_order() {
     let (mut mem, mut tables) = Tables::new();
     let table = PageTable::new(&mut mem, &mut tables).unwrap();
     let base = VirtAddr::new(3 * LARGE_PAGE_SIZE);
     let run = PhysAddr::new(5 * LARGE_PAGE_SIZE);
-    let execute = Attributes::user(Protection::ReadExecute, Class::FileExecute);
-    let map = |mem: &mut FakeMemory, tables: &mut Tables, index: u64, frame: PhysAddr| {
-        let page = base.offset(index * PAGE_SIZE);
-        let size = PageSize::Small;
-        table.map(mem, tables, page, frame, size, execute).unwrap();
-    };
-    for index in 0..ENTRIES - 1 {
-        let frame = run.offset(index * PAGE_SIZE);
-        map(&mut mem, &mut tables, index, frame);
-    }
-    let promote =
-        |mem: &mut FakeMemory, tables: &mut Tables| table.promote(mem, tables, base, execute);
-    // One is missing; then one is not in its place.
-    assert_eq!(promote(&mut mem, &mut tables), Err(MapError::NotMapped));
-    map(&mut mem, &mut tables, ENTRIES - 1, run);
-    assert_eq!(promote(&mut mem, &mut tables), Err(MapError::Misaligned));
-    let last = base.offset((ENTRIES - 1) * PAGE_SIZE);
-    let in_order = run.offset((ENTRIES - 1) * PAGE_SIZE);
-    let old = table.replace(&mut mem, last, in_order, execute).unwrap();
-    assert_eq!((old.frame, old.page), (run, last));
-    assert_eq!((tables.used(), table.tables(&mem)), (4, 4));
-    promote(&mut mem, &mut tables).unwrap();
+    let data = Attributes::user(Protection::ReadWrite, Class::Private);
+    assert!(!table.has_last_table(&mem, base));
+    let size = PageSize::Large;
+    table
+        .map(&mut mem, &mut tables, base, run, size, data)
+        .unwrap();
     assert_eq!((tables.used(), table.tables(&mem)), (3, 3));
+    let last = base.offset((ENTRIES - 1) * PAGE_SIZE);
     let leaf = table.translate(&mem, last).unwrap();
     assert_eq!((leaf.page, leaf.frame), (base, run));
-    assert_eq!((leaf.size, leaf.attributes), (PageSize::Large, execute));
-    assert_eq!(promote(&mut mem, &mut tables), Err(MapError::AlreadyMapped));
-    let large = table.replace(&mut mem, last, in_order, execute);
+    assert_eq!((leaf.size, leaf.attributes), (PageSize::Large, data));
+    assert!(!table.has_last_table(&mem, base));
+    let large = table.replace(&mut mem, last, run, data);
     assert_eq!(large, Err(MapError::Misaligned));
-    // Split again: every small page is as it was, and was used if the large one was.
+    // Every small page is as it was, and was used if the large one was.
     table.note_use(&mut mem, base, false);
     table.demote(&mut mem, &mut tables, base).unwrap();
     assert_eq!(tables.used(), 4);
+    assert!(table.has_last_table(&mem, base));
     for index in 0..ENTRIES {
         let leaf = table.translate(&mem, base.offset(index * PAGE_SIZE));
         let leaf = leaf.unwrap();
         assert_eq!(leaf.frame, run.offset(index * PAGE_SIZE));
-        assert_eq!((leaf.size, leaf.attributes), (PageSize::Small, execute));
+        assert_eq!((leaf.size, leaf.attributes), (PageSize::Small, data));
         assert!(leaf.accessed && !leaf.dirty);
     }
     let again = table.demote(&mut mem, &mut tables, base);

@@ -76,6 +76,12 @@ impl PageTable {
         Some((at, table))
     }
 
+    /// Whether there is a table of the last level on the way to `page`: small pages are mapped
+    /// around it.
+    pub fn has_last_table(self, mem: &impl PhysMem, page: VirtAddr) -> bool {
+        self.last_table(mem, page).is_some()
+    }
+
     /// Removes all leaves that lie between `first` and `last` (an address inside the last page),
     /// calls `removed` with `tables` for each, and gives back tables that became empty. A large
     /// page that only partly lies in the range is a broken invariant of the caller.

@@ -47,7 +47,7 @@ impl<'a> Line<'a> {
             }
             Kind::Heap => (None, 0, "[heap]"),
             Kind::Stack => (None, 0, "[stack]"),
-            Kind::Anonymous | Kind::Guard => (None, 0, ""),
+            Kind::Anonymous { .. } | Kind::Guard => (None, 0, ""),
         };
         Self {
             start: region.start,

@@ -2,8 +2,8 @@
 //!
 //! A frame that holds a whole page of one segment moves: it is the program's from then on, and is
 //! kept with its pages when the program ends, so that nothing is in memory twice. Where that cannot
-//! be (a page of the file that two segments share, the last page of a writable segment, text that
-//! goes to a large page) the page is copied.
+//! be (a page of the file that two segments share, the last page of a writable segment) the page is
+//! copied.
 //!
 //! Neighbours: [`crate::objects`] has the pages, `kernel::process` asks here before it asks
 //! control.
@@ -16,6 +16,7 @@ use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault::{Cause, FilePage};
 use crate::loader::Segment;
 use crate::objects::{ObjectId, Objects};
+use crate::paging::PageSize;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::phys::PhysMem;
 
@@ -76,8 +77,7 @@ impl Memory {
         if !demand {
             attributes.protection = Protection::None;
         }
-        let large = self.policy.large_text && attributes.class == Class::FileExecute;
-        let moves = !large && self.is_whole(&file) && self.is_of_one_segment(file.offset);
+        let moves = self.is_whole(&file) && self.is_of_one_segment(file.offset);
         let room = self.committed() < self.pages_max;
         // Of an object that is kept as a file no page can be taken.
         let moved = (moves && room).then(|| objects.take(machine.mem(), &id, number));
@@ -89,12 +89,8 @@ impl Memory {
             return false;
         }
         self.counts.cast += 1;
-        self.promote(machine, file.page);
         if attributes.class == Class::Private {
             self.discarded += 1;
-        }
-        if large && let Some(frame) = objects.take(machine.mem(), &id, number) {
-            machine.with(|_, frames| frames.free(frame));
         }
         true
     }
@@ -109,7 +105,7 @@ impl Memory {
     ) -> bool {
         let owner = self.owner;
         machine.with(|_, frames| frames.adopt(frame, owner));
-        if !self.map_to(machine, page, frame, attributes) {
+        if !self.map_to(machine, (page, PageSize::Small), frame, attributes) {
             machine.with(|_, frames| frames.free(frame));
             return false;
         }

@@ -71,7 +71,6 @@ impl Memory {
                 true => self.counts.asked += 1,
                 false => self.counts.ahead += 1,
             }
-            self.promote(machine, page);
             match attributes.class {
                 Class::Private => self.discarded += 1,
                 _ => self.tails.put(file.offset, tail),

@@ -10,6 +10,7 @@ use super::{AROUND_PAGES, Machine, Memory, Outcome};
 use crate::addr::{PAGE_SIZE, VirtAddr};
 use crate::fault::{self, Cause, ObjectPage};
 use crate::objects::FrameIndex;
+use crate::paging::PageSize;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::phys::PhysMem;
 use crate::space::{FileMap, MapRequest};
@@ -117,7 +118,7 @@ impl Memory {
         let index = self.files[usize::from(object.file)];
         let frame = index.frame(machine.mem(), object.index);
         let frame = frame.ok_or(Cause::PageUnavailable)?;
-        match self.map_to(machine, object.page, frame, object.attributes) {
+        match self.map_to(machine, (object.page, PageSize::Small), frame, object.attributes) {
             true => Ok(()),
             false => Err(Cause::OutOfMemory),
         }

@@ -45,7 +45,6 @@ pub use access::{BadAddress, Missing, UserSlice, UserView};
 use alloc::vec::Vec;
 pub use fetching::Fetch;
 use hearth_abi::errno::Errno;
-use large::Reservations;
 pub use pristine::PRISTINE_MAX;
 pub(crate) use pristine::Tails;
 use pristine::{Pristine, free_of};
@@ -172,7 +171,8 @@ pub struct Memory {
     large: u64,
     /// Frames of the page table.
     tables: u64,
-    reservations: Reservations,
+    /// Whether frames in a row are looked for: not any more once there were none.
+    seeks_rows: bool,
     pristine: Pristine,
     tails: Tails,
     hashes: Option<PageHashes>,
@@ -229,7 +229,7 @@ impl Memory {
             pages_max: limit_bytes / PAGE_SIZE,
             large: 0,
             tables: 1,
-            reservations: Reservations::default(),
+            seeks_rows: true,
             pristine: Pristine::default(),
             tails: Tails::default(),
             hashes: None,
@@ -350,10 +350,14 @@ impl Memory {
                 page,
                 attributes,
                 stack,
+                large,
             } => {
                 match stack {
                     true => self.faults.stack += 1,
                     false => self.faults.zero += 1,
+                }
+                if large && self.map_large(machine, page, attributes) {
+                    return Outcome::Done;
                 }
                 match self.map_frame(machine, page, attributes) {
                     Some(_) => Outcome::Done,
@@ -552,9 +556,9 @@ impl Memory {
         page: VirtAddr,
         attributes: Attributes,
     ) -> Option<PhysAddr> {
-        let frame = self.frame_for(machine, page, attributes)?;
-        if !self.map_to(machine, page, frame, attributes) {
-            self.return_frame(machine, page, frame);
+        let frame = machine.with(|mem, frames| frames.alloc(mem, self.owner))?;
+        if !self.map_to(machine, (page, PageSize::Small), frame, attributes) {
+            machine.with(|_, frames| frames.free(frame));
             return None;
         }
         self.charge(1);
@@ -565,11 +569,10 @@ impl Memory {
     fn map_to<M: Machine>(
         &mut self,
         machine: &mut M,
-        page: VirtAddr,
+        (page, size): (VirtAddr, PageSize),
         frame: PhysAddr,
         attributes: Attributes,
     ) -> bool {
-        let size = PageSize::Small;
         let mapped = machine.with(|mem, frames| {
             let before = frames.usage().kernel;
             let mapped = self.table.map(mem, frames, page, frame, size, attributes);
@@ -604,10 +607,9 @@ impl Memory {
         self.pages_peak = self.pages_peak.max(self.held() + self.warm);
     }
 
-    /// Pages that this run has brought in, with frames that are reserved for it and pages kept
-    /// aside.
+    /// Pages that this run has brought in, with pages kept aside.
     fn held(&self) -> u64 {
-        self.pages + self.reservations.spare() + self.pristine.len()
+        self.pages + self.pristine.len()
     }
 
     /// What the limit is about: [`Self::held`], and tables; those that it was launched on are

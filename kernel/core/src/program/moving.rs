@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use super::{Machine, Memory, STEP_PAGES, Steps, ends};
-use crate::addr::{PhysAddr, VirtAddr};
+use crate::addr::{LARGE_PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault;
 use crate::frames::Owner;
 use crate::paging::{Leaf, TableSource};
@@ -72,6 +72,10 @@ impl Memory {
         pages: Pages,
         to: u64,
     ) -> Result<Moving, Errno> {
+        if !to.wrapping_sub(pages.start).is_multiple_of(LARGE_PAGE_SIZE) {
+            self.split_all(machine, pages)?;
+        }
+        self.cut_large(machine, pages);
         let mut leaves = Vec::new();
         let room = leaves.try_reserve_exact(STEP_PAGES as usize);
         room.map_err(|_| Errno::ENOMEM)?;

@@ -167,7 +167,7 @@ impl Memory {
             return false;
         };
         debug_assert_ne!(attributes.protection, Protection::ReadWrite);
-        if !self.map_to(machine, page, frame, attributes) {
+        if !self.map_to(machine, (page, PageSize::Small), frame, attributes) {
             return false;
         }
         self.pristine.take(page);
@@ -178,13 +178,11 @@ impl Memory {
         true
     }
 
-    /// Gives back what the program holds only for later: frames reserved for large pages and pages
-    /// kept aside for its next launch; and, when the machine is short of memory, pages of the file
+    /// Gives back what the program holds only for later: pages kept aside for its next launch; and, when the machine is short of memory, pages of the file
     /// that came with a warm table and were not used in this run.
     pub(super) fn shed<M: Machine>(&mut self, machine: &mut M) {
         let aside = self.pristine.take_all();
         machine.with(|_, frames| {
-            self.reservations.free_all(frames);
             for &(_, frame) in &aside {
                 free_of(frames, frame);
             }
@@ -199,7 +197,7 @@ impl Memory {
     }
 
     fn shed_unused<M: Machine>(&mut self, machine: &mut M) {
-        let (mut pages, mut large, mut tables) = (0, 0, 0);
+        let (mut pages, mut tables) = (0, 0);
         machine.with(|mem, frames| {
             let kernel = frames.usage().kernel;
             self.table.sift(mem, frames, ends(ALL), |frames, leaf| {
@@ -208,7 +206,6 @@ impl Memory {
                 if !warm || leaf.accessed || class == Class::Private {
                     return Fate::Keep;
                 }
-                large += u64::from(leaf.size == PageSize::Large);
                 for frame in frames_of(&leaf) {
                     free_of(frames, frame);
                     pages += 1;
@@ -219,7 +216,6 @@ impl Memory {
         });
         self.warm -= pages;
         self.discarded += pages;
-        self.large -= large;
         self.tables -= tables;
         if pages > 0 {
             let (first, last) = ends(ALL);

@@ -29,7 +29,6 @@ impl Memory {
             frames.rewarm(warm);
             frames.usage().total
         });
-        let large = retained.large();
         let Retained {
             program,
             image,
@@ -45,7 +44,6 @@ impl Memory {
         memory.warm = warm;
         memory.reused = warm;
         memory.pages_peak = warm;
-        memory.large = large;
         memory.tables = tables;
         memory.pages_max = memory.pages_max.saturating_add(tables);
         memory.hashes = hashes;
@@ -70,7 +68,6 @@ impl Memory {
             ..RetireCounts::default()
         };
         let mut tables = self.tables;
-        machine.with(|_, frames| self.reservations.free_all(frames));
         let aside = self.pristine.take_all();
         for (index, some) in aside.chunks(STEP_PAGES as usize).enumerate() {
             if index > 0 {
@@ -116,7 +113,6 @@ impl Memory {
             code: counts.kept_code,
             readonly: counts.kept_readonly,
             data: counts.kept_data,
-            large: counts.large,
             tables,
         };
         (Some(retained), counts)
@@ -212,5 +208,4 @@ fn count(counts: &mut RetireCounts, leaf: &Leaf, kept: bool) {
         (Class::FileData, true) => counts.kept_data += pages,
     }
     counts.kept += pages;
-    counts.large += u64::from(leaf.size == PageSize::Large);
 }

@@ -23,11 +23,16 @@ pub(super) struct Fake {
 
 impl Fake {
     pub(super) fn new() -> Self {
+        Self::with(FRAMES)
+    }
+
+    /// A machine with so many frames.
+    pub(super) fn with(count: u64) -> Self {
         let base = PhysAddr::new(0x10_0000);
-        let mut mem = FakeMemory::new(base, FRAMES);
-        let tags = Box::leak(std::vec![0; FRAMES as usize].into_boxed_slice());
+        let mut mem = FakeMemory::new(base, count);
+        let tags = Box::leak(std::vec![0; count as usize].into_boxed_slice());
         let mut frames = FrameAllocator::new(base, tags);
-        frames.add_region(base, base.offset(FRAMES * PAGE_SIZE));
+        frames.add_region(base, base.offset(count * PAGE_SIZE));
         let kernel = PageTable::new(&mut mem, &mut frames).unwrap();
         Self {
             mem,

@@ -2,7 +2,6 @@
 
 mod checks;
 mod figure;
-mod large;
 mod life;
 mod machine;
 mod model;

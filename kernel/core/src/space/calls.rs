@@ -8,7 +8,7 @@ use hearth_abi::errno::Errno;
 use hearth_abi::linux::{map, prot};
 
 use super::{Kind, Pages, REGIONS_MAX, Space, range};
-use crate::addr::{PAGE_SIZE, page_down, page_up};
+use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, page_up};
 use crate::loader::layout;
 use crate::paging::entry::{Class, Protection};
 
@@ -111,7 +111,9 @@ impl Space {
                 Errno::EBADF
             });
         }
-        self.add(&request, protection, |_| Kind::Anonymous)
+        // Stacks are touched at one end.
+        let large = request.flags & map::STACK == 0;
+        self.add(&request, protection, |_| Kind::Anonymous { large })
     }
 
     /// Makes a mapping of a file, which was opened for reading: shared and writable is EACCES.
@@ -224,7 +226,7 @@ impl Space {
         while at < end {
             let region = self.find(at).ok_or(Errno::ENOMEM)?;
             match region.kind {
-                Kind::Anonymous | Kind::Heap | Kind::Stack => at = region.end,
+                Kind::Anonymous { .. } | Kind::Heap | Kind::Stack => at = region.end,
                 Kind::File { .. } | Kind::Object { .. } | Kind::Guard => {
                     return Err(Errno::EINVAL);
                 }
@@ -261,19 +263,25 @@ impl Space {
     fn place(&self, request: &MapRequest) -> Result<Pages, Errno> {
         let &MapRequest {
             address,
-            length,
+            mut length,
             flags,
             ..
         } = request;
-        if flags & map::HUGETLB != 0 {
-            return Err(Errno::ENOMEM);
+        // It is in large pages if the node has room for them.
+        let align = match flags & map::HUGETLB != 0 {
+            true => LARGE_PAGE_SIZE,
+            false => PAGE_SIZE,
+        };
+        if align > PAGE_SIZE {
+            let whole = length.checked_next_multiple_of(align);
+            length = whole.ok_or(Errno::ENOMEM)?;
         }
         let commits = request.protection & prot::WRITE != 0 && flags & map::NORESERVE == 0;
         if commits && length > self.memory_bytes {
             return Err(Errno::ENOMEM);
         }
         if flags & (map::FIXED | map::FIXED_NOREPLACE) != 0 {
-            if !address.is_multiple_of(PAGE_SIZE) {
+            if !address.is_multiple_of(align) {
                 return Err(Errno::EINVAL);
             }
             if address < layout::USER_MIN {
@@ -285,7 +293,7 @@ impl Space {
             }
             return Ok(pages);
         }
-        if let Some(pages) = range(page_down(address), length) {
+        if let Some(pages) = range(address & !(align - 1), length) {
             let usable = pages.start >= layout::USER_MIN && pages.end <= layout::MMAP_TOP;
             if usable && self.is_free(pages.start, pages.end) {
                 return Ok(pages);
@@ -294,17 +302,24 @@ impl Space {
         self.find_gap(length).ok_or(Errno::ENOMEM)
     }
 
-    /// The highest gap below [`layout::MMAP_TOP`] with room for `length` bytes.
+    /// The highest gap below [`layout::MMAP_TOP`] with room for `length` bytes. What has a large
+    /// page's length begins at a multiple of it.
     pub(super) fn find_gap(&self, length: u64) -> Option<Pages> {
         let length = page_up(length)?;
+        let align = match length {
+            LARGE_PAGE_SIZE.. => LARGE_PAGE_SIZE,
+            _ => PAGE_SIZE,
+        };
+        let start_below = |top: u64| Some(top.checked_sub(length)? & !(align - 1));
         let mut top = layout::MMAP_TOP;
         for (&start, &(end, _, _)) in self.regions.range(..layout::MMAP_TOP).rev() {
-            if top.saturating_sub(end) >= length {
+            if start_below(top).is_some_and(|start| start >= end) {
                 break;
             }
             top = top.min(start);
         }
-        let start = top.checked_sub(length)?;
-        (start >= layout::USER_MIN).then_some(Pages { start, end: top })
+        let start = start_below(top)?;
+        let end = start + length;
+        (start >= layout::USER_MIN).then_some(Pages { start, end })
     }
 }

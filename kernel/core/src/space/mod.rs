@@ -51,7 +51,10 @@ pub enum Kind {
         file_end: u64,
     },
     /// Zeros: mmap.
-    Anonymous,
+    Anonymous {
+        /// Large pages may be used for it.
+        large: bool,
+    },
     /// Zeros: brk.
     Heap,
     /// Zeros: the stack.
@@ -247,7 +250,7 @@ impl fmt::Display for Region {
             Kind::Object { file, shift, .. } => {
                 write!(f, "file {file}+{:#x}", self.start.wrapping_add(shift))
             }
-            Kind::Anonymous => f.write_str("mmap"),
+            Kind::Anonymous { .. } => f.write_str("mmap"),
             Kind::Heap => f.write_str("heap"),
             Kind::Stack => f.write_str("stack"),
             Kind::Guard => f.write_str("stack guard"),

@@ -123,7 +123,7 @@ impl Space {
             return Err(Errno::EFAULT);
         }
         let grows = grown > old.end - old.start;
-        let is_own = matches!(region.kind, Kind::Anonymous | Kind::Object { .. });
+        let is_own = matches!(region.kind, Kind::Anonymous { .. } | Kind::Object { .. });
         if !is_own && (grows || is_fixed) {
             return Err(Errno::EINVAL);
         }

@@ -198,7 +198,7 @@ fn wrong_arguments_have_the_errors_of_linux() {
             request(0x40_1000, 1, 1, PRIVATE | map::FIXED_NOREPLACE),
             Errno::EEXIST,
         ),
-        (request(0, 1, 3, PRIVATE | map::HUGETLB), Errno::ENOMEM),
+        (request(0x1000_1000, 1, 3, fixed | map::HUGETLB), Errno::EINVAL),
     ];
     for (request, error) in cases {
         assert_eq!(space.mmap(request), Err(error), "{request:?}");
@@ -338,7 +338,7 @@ proptest! {
                     prop_assert_eq!(!result.unwrap().replaced.is_empty(), taken);
                     let protection = calls::protection(protection).unwrap();
                     for page in range.step_by(PAGE_SIZE as usize) {
-                        model.insert(page, (protection, Kind::Anonymous));
+                        model.insert(page, (protection, Kind::Anonymous { large: true }));
                     }
                 }
                 Step::Unmap { page, pages } => {

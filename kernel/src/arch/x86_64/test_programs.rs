@@ -23,10 +23,6 @@ pub const PROGRAM_BSS_PAGES: u64 = 64;
 pub const PROGRAM_TEXT: &[u8] = b"hello from ring 3\n";
 /// Pages of data that [`touch_data`] reads.
 pub const TOUCHED_PAGES: u64 = 128;
-/// Where text lies that fits a large page, and how many small pages that are.
-pub const LARGE_TEXT: u64 = 0x60_0000;
-/// Pages of 4 KiB in a large one.
-pub const LARGE_PAGES: u64 = 512;
 /// Where [`fill_memory`] maps.
 pub const FILLED: u64 = 0x1000_0000;
 const MAP_FIXED_PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x4032;
@@ -310,16 +306,6 @@ program! {
     "2: movzx eax, byte ptr [rsi]", "add edi, eax", "add esi, 4096", "dec ecx", "jnz 2b",
     "and edi, 127", "mov eax, 231", "syscall", "ud2",
     data = const PROGRAM_DATA, pages = const TOUCHED_PAGES
-}
-
-program! {
-    /// Adds up one byte of each of the [`LARGE_PAGES`] pages at [`LARGE_TEXT`] in order; exits with
-    /// the sum.
-    touch_large_text,
-    "xor edi, edi", "mov esi, {text}", "mov ecx, {pages}",
-    "2: movzx eax, byte ptr [rsi]", "add edi, eax", "add esi, 4096", "dec ecx", "jnz 2b",
-    "and edi, 127", "mov eax, 231", "syscall", "ud2",
-    text = const LARGE_TEXT, pages = const LARGE_PAGES
 }
 
 program! {

@@ -93,8 +93,8 @@ impl Current<'_> {
     }
 
     /// WILLNEED fetches what the program file has for the range and memory has room for;
-    /// DONTNEED and FREE drop contents. Advice that may be passed over is. What asks for large
-    /// pages is EINVAL, as on a Linux without transparent ones.
+    /// DONTNEED and FREE drop contents. Advice that may be passed over is: large pages are used
+    /// wherever they can be.
     pub(super) fn madvise(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, advice, ..] = args;
         if !address.is_multiple_of(PAGE_SIZE) {
@@ -124,7 +124,9 @@ impl Current<'_> {
             | advice::DO_FORK
             | advice::DO_NOT_DUMP
             | advice::DO_DUMP
-            | advice::COLD => Ok(0),
+            | advice::COLD
+            | advice::HUGE_PAGE
+            | advice::NO_HUGE_PAGE => Ok(0),
             _ => Err(Errno::EINVAL.into()),
         }
     }

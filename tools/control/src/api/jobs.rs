@@ -95,7 +95,6 @@ pub async fn submit(
         want,
         wishes: Wishes {
             reuse: request.reuse,
-            large_text: request.large_text,
             verify: request.verify,
             core_bytes: request.core_bytes.unwrap_or(0),
         },

@@ -468,9 +468,6 @@ pub struct JobRequest {
     /// Whether it may, must not or must run on pages that nodes hold.
     #[serde(default)]
     pub reuse: Reuse,
-    /// Text in 2 MiB pages where it is large enough; absent: as configured.
-    #[serde(default)]
-    pub large_text: Option<bool>,
     /// Checking of held pages; absent: as configured.
     #[serde(default)]
     pub verify: Option<Verify>,

@@ -104,10 +104,6 @@ pub struct JobOptions {
     /// few.
     #[arg(long, help_heading = super::MEASUREMENTS)]
     warm_only: bool,
-    /// Put the program's code into 2 MiB pages if it has enough, or not [config:
-    /// retention.large_text].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = super::MEASUREMENTS)]
-    large_text: Option<bool>,
     /// When to check the pages that a node has kept of the program [config: retention.verify].
     #[arg(long, value_name = "WHEN", help_heading = super::MEASUREMENTS)]
     verify: Option<Verify>,
@@ -269,7 +265,6 @@ impl JobOptions {
             wait: self.wait || script.wait,
             cold: self.cold || (script.cold && !reuse_named),
             warm_only: self.warm_only || (script.warm_only && !reuse_named),
-            large_text: self.large_text.or(script.large_text),
             verify: self.verify.or(script.verify),
             load: self.load.or(script.load),
             with: [script.with, self.with].concat(),
@@ -410,7 +405,6 @@ impl JobOptions {
                 (_, true) => Reuse::Require,
                 _ => Reuse::Allow,
             },
-            large_text: self.large_text,
             verify: self.verify,
             load: self.load,
             with: self.with_files(files)?,

@@ -483,7 +483,7 @@ mod tests {
                 .get_arguments()
                 .filter(|argument| argument.get_help_heading() == Some(MEASUREMENTS));
             let apart: Vec<&str> = apart.filter_map(clap::Arg::get_long).collect();
-            for option in ["large-text", "verify", "load", "cold", "warm-only", "quiet"] {
+            for option in ["verify", "load", "cold", "warm-only", "quiet"] {
                 assert!(apart.contains(&option), "{name} --{option}: {apart:?}");
             }
             assert!(!apart.contains(&"time-limit") && !apart.contains(&"with"));
@@ -519,7 +519,7 @@ mod tests {
         // Nor is what stands after a program without them, wherever that is.
         assert!(!asks(&["hearth", "run", "-n", "x", "p", "--json"]));
         assert!(!asks(&["hearth", "submit", "-Hn", "x", "p", "--json"]));
-        assert!(!asks(&["hearth", "run", "--large-text", "p", "--json"]));
+        assert!(!asks(&["hearth", "run", "--cold", "p", "--json"]));
         assert!(!asks(&[
             "hearth",
             "--cluster",

@@ -28,8 +28,6 @@ use crate::config::{self, RetentionMode, Verify};
 pub struct Wishes {
     /// Whether held pages may, must or must not be used.
     pub reuse: Reuse,
-    /// Text in large pages; none: as configured.
-    pub large_text: Option<bool>,
     /// Checking of retained pages; none: as configured.
     pub verify: Option<Verify>,
     /// Most bytes of a core file of each rank; 0: none.
@@ -95,7 +93,6 @@ pub fn plan(
             keep,
             read_only: config.read_only,
             pristine: config.pristine,
-            large_text: wishes.large_text.unwrap_or(config.large_text),
             verify,
             limit_pages: 0,
         },
@@ -159,7 +156,6 @@ mod tests {
         assert_eq!(plan.start, StartMode::OnCommand);
         let wishes = Wishes {
             verify: Some(Verify::Always),
-            large_text: Some(true),
             ..Wishes::default()
         };
         let own = super::plan(
@@ -169,7 +165,6 @@ mod tests {
             &BTreeSet::new(),
         );
         assert_eq!(own.policy.verify, protocol::Verify::Always);
-        assert!(own.policy.large_text);
         assert_eq!(own.policy.keep, protocol::Keep::Warm);
     }
 }

@@ -36,8 +36,6 @@ struct Spec {
     #[serde(default)]
     warm_only: bool,
     #[serde(default)]
-    large_text: Option<bool>,
-    #[serde(default)]
     verify: Option<Verify>,
     /// Most bytes of a core file of each rank.
     #[serde(default)]
@@ -80,7 +78,6 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
         with: job.want.with.clone(),
         without: job.want.without.clone(),
         warm_only: job.want.warm_only,
-        large_text: job.wishes.large_text,
         verify: job.wishes.verify,
         core_bytes: job.wishes.core_bytes,
         load: job.load,
@@ -144,7 +141,6 @@ pub(super) fn read(
         },
         wishes: Wishes {
             reuse: info.reuse,
-            large_text: spec.large_text,
             verify: spec.verify,
             core_bytes: spec.core_bytes,
         },

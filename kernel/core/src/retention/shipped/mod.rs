@@ -46,8 +46,6 @@ pub struct Policy {
     pub variant: Variant,
     /// Pages of writable segments as the file has them, with [`Variant::ReadOnlyToo`].
     pub pristine: bool,
-    /// Text in large pages where a segment has room for them.
-    pub large_text: bool,
     /// Most pages to keep.
     pub limit_pages: u64,
 }
@@ -58,7 +56,6 @@ impl Default for Policy {
             keep: true,
             variant: Variant::default(),
             pristine: true,
-            large_text: false,
             limit_pages: u64::MAX,
         }
     }
@@ -71,7 +68,6 @@ impl Policy {
             keep: false,
             variant: Variant::ReadOnlyToo,
             pristine: false,
-            large_text: false,
             limit_pages: 0,
         }
     }
@@ -121,8 +117,6 @@ pub struct RetireCounts {
     pub released: u64,
     /// Frames of the page table when the program ended.
     pub tables: u64,
-    /// Large pages kept.
-    pub large: u64,
     /// Pages asked for and read ahead in this run.
     pub readahead: readahead::Counts,
 }

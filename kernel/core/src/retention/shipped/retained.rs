@@ -5,7 +5,7 @@ use crate::frames::Owner;
 use crate::loader::Image;
 use crate::pagehash::{PAGE_BYTES, PageHashes};
 use crate::paging::entry::Class;
-use crate::paging::{Fate, Leaf, PageSize, PageTable};
+use crate::paging::{Fate, Leaf, PageTable};
 use crate::phys::PhysMem;
 use crate::program::{Machine, Tails};
 use crate::retention::{ProgramId, Range, frames_of};
@@ -48,7 +48,6 @@ pub struct Retained {
     pub(crate) code: u64,
     pub(crate) readonly: u64,
     pub(crate) data: u64,
-    pub(crate) large: u64,
     /// Frames of the page table.
     pub(crate) tables: u64,
 }
@@ -90,11 +89,6 @@ impl Retained {
         }
     }
 
-    /// Large pages held, each of which counts as 512 pages of code.
-    pub fn large(&self) -> u64 {
-        self.large
-    }
-
     /// Frames of the page table.
     pub fn tables(&self) -> u64 {
         self.tables
@@ -115,22 +109,20 @@ impl Retained {
         let (mut before, mut found) = (0, None);
         let (first, last) = self.range();
         self.table.visit_while(mem, first, last, |leaf| {
-            let pages = leaf.size.bytes() / PAGE_SIZE;
-            if index < before + pages {
-                found = Some(self.kept(&leaf, index - before));
+            if index == before {
+                found = Some(self.kept(&leaf));
             }
-            before += pages;
+            before += 1;
             found.is_none()
         });
         found
     }
 
-    /// Calls `visit` for every page, in rising order; a large page is 512.
+    /// Calls `visit` for every page, in rising order.
     pub fn for_each_page(&self, mem: &impl PhysMem, mut visit: impl FnMut(KeptPage)) {
         let (first, last) = self.range();
-        self.table.for_each(mem, first, last, |leaf| {
-            (0..leaf.size.bytes() / PAGE_SIZE).for_each(|index| visit(self.kept(&leaf, index)));
-        });
+        self.table
+            .for_each(mem, first, last, |leaf| visit(self.kept(&leaf)));
     }
 
     /// All that is retained lies in the image.
@@ -140,10 +132,9 @@ impl Retained {
         (VirtAddr::new(start), VirtAddr::new(end - 1))
     }
 
-    /// Page number `index` of a leaf.
-    fn kept(&self, leaf: &Leaf, index: u64) -> KeptPage {
-        let page = leaf.page.offset(index * PAGE_SIZE);
-        let frame = leaf.frame.offset(index * PAGE_SIZE);
+    /// The page of a leaf; large ones are never retained.
+    fn kept(&self, leaf: &Leaf) -> KeptPage {
+        let (page, frame) = (leaf.page, leaf.frame);
         let at = page.as_u64();
         let segment = self.image.segment_at(at);
         let segment = segment.expect("a retained page lies in a segment");
@@ -176,8 +167,8 @@ impl Retained {
         Some(of_file)
     }
 
-    /// Discards the page at `page`, with all of a large one that holds it; returns how many were
-    /// discarded, 0 when it is not held. The frames are dirty until scrubbed.
+    /// Discards the page at `page`; returns how many were discarded, 0 when it is not held. The
+    /// frame is dirty until scrubbed.
     pub fn discard_page<M: Machine>(&mut self, machine: &mut M, page: VirtAddr) -> u64 {
         let gone = machine.with(|mem, frames| {
             let leaf = self.table.translate(mem, page)?;
@@ -189,15 +180,13 @@ impl Retained {
             Some(leaf)
         });
         let Some(leaf) = gone else { return 0 };
-        let pages = leaf.size.bytes() / PAGE_SIZE;
         match leaf.attributes.class {
-            Class::FileExecute => self.code -= pages,
-            Class::FileRead => self.readonly -= pages,
-            Class::FileData => self.data -= pages,
+            Class::FileExecute => self.code -= 1,
+            Class::FileRead => self.readonly -= 1,
+            Class::FileData => self.data -= 1,
             Class::Private | Class::Object => unreachable!("a page of no segment was retained"),
         }
-        self.large -= u64::from(leaf.size == PageSize::Large);
-        pages
+        1
     }
 
     /// Discards pages that `keeps` does not want.

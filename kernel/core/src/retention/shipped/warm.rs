@@ -223,7 +223,7 @@ impl WarmTable {
         Some(&self.entries[index].retained)
     }
 
-    /// Discards a page of a warm program, with all of a large one that holds it: it is not what its
+    /// Discards a page of a warm program: it is not what its
     /// hash says. Returns how many were discarded; control is told.
     pub fn discard_page<M: Machine>(
         &mut self,

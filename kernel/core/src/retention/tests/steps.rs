@@ -132,7 +132,6 @@ pub fn policy() -> impl Strategy<Value = Policy> {
                 false => Variant::ExecutableOnly,
             },
             pristine,
-            large_text: false,
             limit_pages,
         },
     )

@@ -107,8 +107,6 @@ const PROGRAMS: [Program; 6] = [
 /// What is asked of the nodes beside the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    /// Text in 2 MiB frames.
-    LargeText,
     /// No retained page is verified.
     VerifyNever,
     /// Every retained page is verified before the program starts.
@@ -116,12 +114,11 @@ enum Variant {
 }
 
 impl Variant {
-    const ALL: [Variant; 3] = [Self::LargeText, Self::VerifyNever, Self::VerifyAlways];
+    const ALL: [Variant; 2] = [Self::VerifyNever, Self::VerifyAlways];
 
     /// What it adds to `cold` and `warm` in a case's name.
     fn suffix(self) -> &'static str {
         match self {
-            Self::LargeText => "-large",
             Self::VerifyNever => "-never",
             Self::VerifyAlways => "-always",
         }
@@ -130,7 +127,6 @@ impl Variant {
     /// Flags of `hearth run`.
     fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::LargeText => &["--large-text"],
             Self::VerifyNever => &["--verify", "never"],
             Self::VerifyAlways => &["--verify", "always"],
         }
@@ -138,10 +134,7 @@ impl Variant {
 
     /// Programs that show the difference.
     fn programs(self) -> &'static [Program] {
-        match self {
-            Self::LargeText => &[TEXT_ALL],
-            Self::VerifyNever | Self::VerifyAlways => &[PROGRAMS[1], TEXT_ALL],
-        }
+        &[PROGRAMS[1], TEXT_ALL]
     }
 }
 
