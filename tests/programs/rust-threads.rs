@@ -1,6 +1,6 @@
-// rust-threads: threads as Rust programs use them: made and joined, scoped, with channels, locks and
-// conditions; a panic in one that another sees; what each thread has of its own; sleep and time-outs.
-// The last line is "rust-threads: ok".
+// rust-threads: threads as Rust programs use them: made and joined, scoped, with channels, locks
+// and conditions; a panic in one that another sees; what each thread has of its own; sleep and
+// time-outs. The last line is "rust-threads: ok".
 use std::cell::Cell;
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use kernel_core::objects::{Kept, ObjectId, Objects, Part, Spec};
 use kernel_core::pagehash::PageHashes;
 use kernel_core::retention::{self, WarmTable};
+use kernel_core::threads::Core;
 use netstack::broadcast::table::Table;
 use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
 use netstack::io::{IoOp, MAX_QUEUED_CALLS, SubmitError};
@@ -23,6 +24,7 @@ use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
 use crate::agent::exchange::{Exchange, TABLE_WITHIN};
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
+use crate::arch::cores;
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
 use crate::{mm, monitor, time};
@@ -445,6 +447,10 @@ impl NodeServices for FakeControl {
         self.pages
             .push_back((at, PageCompletion { request, result }));
         self.outstanding = self.outstanding.max(self.pages.len());
+        // The answer wakes the core that waits for the network, as a card's interrupt would.
+        if cores::count() > 1 {
+            cores::kick(Core::BOOT);
+        }
         Ok(request)
     }
 
@@ -525,7 +531,8 @@ impl NodeServices for FakeControl {
             true => self.listened.0 += 1,
             false => self.listened.1 += 1,
         }
-        false
+        let is_there = |(at, _): &(Instant, PageCompletion)| *at <= time::now();
+        on && cores::count() > 1 && self.pages.front().is_some_and(is_there)
     }
 
     fn dropped(&self) -> bool {

@@ -182,6 +182,7 @@ impl Process {
                     Step::Comes => {}
                     Step::InPlace => {
                         self.flights.swap_remove(index);
+                        self.threads.wake_news();
                         continue;
                     }
                     Step::Fails => self.flights[index].source = Source::Unasked,
@@ -229,6 +230,7 @@ impl Process {
         }
         if self.ask_ahead(services) {
             services.poll();
+            self.collect_pages(services);
         }
     }
 
@@ -255,10 +257,12 @@ impl Process {
         asked
     }
 
-    /// Puts pages that have arrived into place. One that is waited for and cannot be had ends the
-    /// program.
+    /// Puts pages that have arrived into place, and has the threads look that wait for any: another
+    /// one has called this, and nobody else may tell them. One that is waited for and cannot be had
+    /// ends the program.
     fn collect_pages(&mut self, services: &mut dyn NodeServices) {
         while let Some(done) = services.take_pages() {
+            self.threads.wake_news();
             let source = Source::Asked(done.request);
             let Some(index) = self.flights.iter().position(|f| f.source == source) else {
                 continue;

@@ -95,6 +95,8 @@ impl Process {
         if self.submit_pending(services).is_ok() {
             services.poll();
             self.streams.collect(services);
+            // What that has brought may be for another thread.
+            self.threads.wake_news();
         }
     }
 

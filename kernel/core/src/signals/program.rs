@@ -121,8 +121,8 @@ impl Program {
         self.waiting.push(set, info)
     }
 
-    /// Drops what waits for the process and is ignored, for the sake of a thread that does not block
-    /// it: each that comes into the kernel.
+    /// Drops what waits for the process and is ignored, for the sake of a thread that does not
+    /// block it: each that comes into the kernel.
     #[inline]
     pub fn drop_ignored(&mut self, thread: &Thread) {
         let gone = self.ignored & !thread.mask;

@@ -137,7 +137,7 @@ impl Current<'_> {
         let counts = interrupts.user.iter().chain(&interrupts.idle);
         let cores = process.threads.cores();
         let node = stat::Node {
-            interrupts: counts.copied().map(u64::from).sum(),
+            interrupts: counts.sum(),
             switches: process.cores.switches(),
             started_s: (time::unix_micros() - now.as_micros()) / 1_000_000,
             runnable: cores

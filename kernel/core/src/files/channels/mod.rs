@@ -132,7 +132,7 @@ impl Channels {
     /// Descriptors that all epolls watch.
     pub fn watched(&self) -> usize {
         let watched = self.list.iter().map(|(_, channel)| match channel {
-            Channel::Epoll(watches) => watches.len(),
+            Channel::Epoll(watches) => watches.count(),
             Channel::Pipe(_) | Channel::Counter(_) => 0,
         });
         watched.sum()

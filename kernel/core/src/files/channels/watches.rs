@@ -132,7 +132,7 @@ impl Watches {
     }
 
     /// How many there are.
-    pub const fn len(&self) -> usize {
+    pub const fn count(&self) -> usize {
         self.list.len()
     }
 
@@ -272,7 +272,7 @@ mod tests {
             watches.add(fd, 0, event(0, 0)).unwrap();
         }
         assert_eq!(watches.add(9999, 0, event(0, 0)), Err(Errno::ENOSPC));
-        assert_eq!(watches.len(), WATCHES_MAX);
+        assert_eq!(watches.count(), WATCHES_MAX);
     }
 
     #[test]
