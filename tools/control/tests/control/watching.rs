@@ -228,6 +228,7 @@ pub fn feed(nodes: u32, dir: tempfile::TempDir) -> Feed {
         started_unix_us: 1,
         // No control numbers its events.
         newest_event: Arc::new(u64::MAX.into()),
+        hosts: Arc::default(),
     });
     let routes = monitor::router(monitor.clone());
     let listener = runtime
