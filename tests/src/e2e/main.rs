@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let nic = match wanted.iter().position(|word| word == "--nic") {
-        Some(at) if at + 1 < wanted.len() => wanted.drain(at..at + 2).last(),
+        Some(at) if at + 1 < wanted.len() => wanted.drain(at..at + 2).next_back(),
         Some(_) => {
             eprintln!("e2e: --nic needs a card: e1000, as in `e2e --nic e1000 cards-`");
             return ExitCode::FAILURE;
