@@ -196,6 +196,7 @@ fn counts(cluster: &Cluster) -> Result<()> {
             "-n",
             "2",
             "--cold",
+            "--load=demand",
             &flag,
             &cluster.program("hello-c"),
         ])?
