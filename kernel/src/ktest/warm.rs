@@ -20,8 +20,7 @@ use super::{Outcome, check};
 use crate::agent::mailbox::Mailbox;
 use crate::agent::warm;
 use crate::arch::test_programs::{
-    self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_TEXT as TEXT,
-    TOUCHED_PAGES,
+    self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_TEXT as TEXT, TOUCHED_PAGES,
 };
 use crate::mm::{self, DirectMap};
 use crate::process;

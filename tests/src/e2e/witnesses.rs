@@ -316,6 +316,8 @@ fn debugger(cluster: &Cluster) -> Result<()> {
         done.err()
     );
     let hello = cluster.program("hello-c");
-    cluster.hearth(&["run", "-n", "1", &hello])?.expect_code(0)?;
+    cluster
+        .hearth(&["run", "-n", "1", &hello])?
+        .expect_code(0)?;
     Ok(())
 }

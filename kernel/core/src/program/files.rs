@@ -118,7 +118,12 @@ impl Memory {
         let index = self.files[usize::from(object.file)];
         let frame = index.frame(machine.mem(), object.index);
         let frame = frame.ok_or(Cause::PageUnavailable)?;
-        match self.map_to(machine, (object.page, PageSize::Small), frame, object.attributes) {
+        match self.map_to(
+            machine,
+            (object.page, PageSize::Small),
+            frame,
+            object.attributes,
+        ) {
             true => Ok(()),
             false => Err(Cause::OutOfMemory),
         }

@@ -72,7 +72,8 @@ impl Memory {
             }
             let at = VirtAddr::try_new(edge).filter(|at| at.is_user());
             let leaf = at.and_then(|at| self.table.translate(machine.mem(), at));
-            let cuts = leaf.filter(|leaf| leaf.size == PageSize::Large && leaf.page.as_u64() != edge);
+            let cuts =
+                leaf.filter(|leaf| leaf.size == PageSize::Large && leaf.page.as_u64() != edge);
             if let Some(leaf) = cuts {
                 self.split_large(machine, leaf.page);
             }

@@ -178,8 +178,9 @@ impl Memory {
         true
     }
 
-    /// Gives back what the program holds only for later: pages kept aside for its next launch; and, when the machine is short of memory, pages of the file
-    /// that came with a warm table and were not used in this run.
+    /// Gives back what the program holds only for later: pages kept aside for its next launch; and,
+    /// when the machine is short of memory, pages of the file that came with a warm table and were
+    /// not used in this run.
     pub(super) fn shed<M: Machine>(&mut self, machine: &mut M) {
         let aside = self.pristine.take_all();
         machine.with(|_, frames| {

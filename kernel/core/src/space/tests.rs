@@ -198,7 +198,10 @@ fn wrong_arguments_have_the_errors_of_linux() {
             request(0x40_1000, 1, 1, PRIVATE | map::FIXED_NOREPLACE),
             Errno::EEXIST,
         ),
-        (request(0x1000_1000, 1, 3, fixed | map::HUGETLB), Errno::EINVAL),
+        (
+            request(0x1000_1000, 1, 3, fixed | map::HUGETLB),
+            Errno::EINVAL,
+        ),
     ];
     for (request, error) in cases {
         assert_eq!(space.mmap(request), Err(error), "{request:?}");

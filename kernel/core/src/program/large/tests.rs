@@ -58,8 +58,16 @@ fn a_first_touch_maps_two_mebibytes_where_all_of_them_are_the_programs() {
         write(&mut fake, &mut program, at, 7);
     }
     assert_eq!(program.memory.pages_large(), 1);
-    assert_eq!(program.memory.faults().zero - before, 3, "one for both in the middle");
-    for (at, byte) in [(AT + 2 * MIB, 7), (AT + 2 * MIB + 4096, 0), (AT + 4 * MIB - 1, 0)] {
+    assert_eq!(
+        program.memory.faults().zero - before,
+        3,
+        "one for both in the middle"
+    );
+    for (at, byte) in [
+        (AT + 2 * MIB, 7),
+        (AT + 2 * MIB + 4096, 0),
+        (AT + 4 * MIB - 1, 0),
+    ] {
         assert_eq!(read(&mut fake, &mut program, at), byte);
     }
     retired(&mut fake, program);
@@ -79,7 +87,11 @@ fn what_is_mapped_without_an_address_begins_at_a_multiple_and_stacks_stay_small(
         let at = mapped.unwrap();
         assert!(length < 2 * MIB && flags == 0 || at.is_multiple_of(LARGE_PAGE_SIZE));
         write(&mut fake, &mut program, at, 1);
-        assert_eq!(program.memory.pages_large(), large, "{length:#x} {flags:#x}");
+        assert_eq!(
+            program.memory.pages_large(),
+            large,
+            "{length:#x} {flags:#x}"
+        );
     }
     let odd = request(AT + 4096, MIB, map::HUGETLB | map::FIXED);
     assert_eq!(program.memory.mmap(&mut fake, odd), Err(Errno::EINVAL));
