@@ -114,6 +114,11 @@ const TESTS: &[Test] = &[
         " clock=instructions seeds=20",
     ),
     test_that(
+        "random-calls-of-threads",
+        random_calls::seeds_by_threads,
+        " cores=4",
+    ),
+    test_that(
         "mutants",
         mutants::seeds,
         " memory=512M clock=instructions files=musl-hello,hello-c,pie-hello,bare-frames seeds=5",

@@ -9,7 +9,8 @@
 //! Neighbours: `program` and `exchange` have hostile programs of their own, each for its part
 //! alone; here the parts meet.
 //!
-//! Invariant: what a program does depends on its seed and nothing else.
+//! Invariant: what a program does depends on its seed and nothing else, but for those of threads,
+//! whose calls meet as the emulated cores come.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -45,6 +46,10 @@ use crate::time;
 const CALLS_A_SEED: u64 = 100_000;
 /// Seeds of a run that names none.
 const SEEDS: (u64, u64) = (0, 20);
+/// The same where four threads make the calls, in real time.
+const CALLS_OF_THREADS: u64 = 16_000;
+const SEEDS_OF_THREADS: (u64, u64) = (0, 3);
+const TIME_LIMIT_OF_THREADS_US: u64 = 30_000;
 const PAGE: u64 = 4096;
 /// Pages of the table of calls, and of the data behind it that calls play with.
 const TABLE_PAGES: u64 = 4;
@@ -526,7 +531,12 @@ struct Count {
 type Counts = BTreeMap<u64, Count>;
 
 /// One program of a seed, warm or cold as it comes.
-fn program(generator: &mut Generator, counts: &mut Counts) -> Result<u64, String> {
+fn program(
+    generator: &mut Generator,
+    code: &[u8],
+    time_limit_us: u64,
+    counts: &mut Counts,
+) -> Result<u64, String> {
     let data = generator.data();
     let numbers: Vec<u64> = data
         .chunks_exact(TABLE_WORDS * 8)
@@ -534,7 +544,7 @@ fn program(generator: &mut Generator, counts: &mut Counts) -> Result<u64, String
         .map(|call| u64::from_le_bytes(call[..8].try_into().unwrap_or_default()))
         .collect();
     let given: Vec<u8> = (0..FILE_BYTES).map(|at| at as u8 ^ 0x5a).collect();
-    let mut control = FakeControl::new(file_with(test_programs::call_table_told(), &data, 1));
+    let mut control = FakeControl::new(file_with(code, &data, 1));
     control.set_size(2);
     control.exchange.set_key(KEY);
     control.ranks = Some(FakeRanks::new(2, time::now()));
@@ -546,7 +556,7 @@ fn program(generator: &mut Generator, counts: &mut Counts) -> Result<u64, String
         ..Retention::NOTHING
     };
     let id = control.give_file("f", &given, false);
-    control.time_limit_us = TIME_LIMIT_US;
+    control.time_limit_us = time_limit_us;
     control.input = vec![7; 20_000];
     let ranks = control.ranks.as_mut().ok_or("no other ranks")?;
     for tag in 0..2u32 {
@@ -610,7 +620,8 @@ pub fn seeds() -> Outcome {
         let (mut calls, mut programs) = (0, 0);
         while calls < CALLS_A_SEED {
             // Programs that end early count for what they did.
-            let made = program(&mut generator, &mut counts)
+            let code = test_programs::call_table_told();
+            let made = program(&mut generator, code, TIME_LIMIT_US, &mut counts)
                 .map_err(|why| format!("seed {seed}, program {programs}: {why}"))?;
             calls += made.max(1);
             programs += 1;
@@ -635,5 +646,29 @@ pub fn seeds() -> Outcome {
         }
     }
     check!(missing.is_empty(), "never succeeded: {missing:?}");
+    Ok(())
+}
+
+/// Four threads on as many cores make the calls of each program: they meet in the table of pages,
+/// in descriptors, in signals and in operations with other ranks.
+pub fn seeds_by_threads() -> Outcome {
+    let (first, last) = super::range().unwrap_or(SEEDS_OF_THREADS);
+    let code = test_programs::call_table_by_threads();
+    for seed in first..last {
+        console::raw(format_args!("seed {seed}\n"));
+        let mut generator = Generator {
+            rng: Rng::new(seed ^ 0x517c_c1b7_2722_0a95),
+        };
+        let (mut calls, mut programs) = (0, 0);
+        while calls < CALLS_OF_THREADS {
+            let limit_us = TIME_LIMIT_OF_THREADS_US;
+            let made = program(&mut generator, code, limit_us, &mut Counts::new())
+                .map_err(|why| format!("seed {seed}, program {programs}: {why}"))?;
+            calls += made.max(1);
+            programs += 1;
+        }
+        hello_world().map_err(|why| format!("after seed {seed}: {why}"))?;
+        info!("test", "seed {seed}: {calls} calls by {programs} programs");
+    }
     Ok(())
 }
