@@ -115,7 +115,7 @@ fn bounded(cluster: &Cluster, folder: &str) -> Result<()> {
     cluster.hearth(&run)?.expect_code(128 + 11)?;
     let core = Path::new(folder).join("core.0");
     let bytes = std::fs::metadata(&core).context("the core file")?.len();
-    if bytes > 1 << 20 || bytes < 1 << 19 {
+    if !(1 << 19..=1 << 20).contains(&bytes) {
         bail!("a core file of at most 1 MiB has {bytes} bytes");
     }
     std::fs::remove_file(&core).context("removing a core file")

@@ -313,10 +313,7 @@ impl JobOptions {
             Some(pattern) => pattern.in_folder(&folder).map(Some),
             None => Ok(None),
         };
-        let core: Option<Pattern> = match self.core {
-            Some(_) => Some(core.parse().expect("a name of ours")),
-            None => None,
-        };
+        let core: Option<Pattern> = self.core.map(|_| core.parse().expect("a name of ours"));
         let wanted = Wanted {
             output: within(&self.output)?,
             error: within(&self.error)?,
