@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/stat.h>
@@ -199,8 +200,38 @@ static void node_files(void)
           "what is not there, and what is not to be written");
 }
 
+/* How threads are scheduled, and memory that is to stay. */
+static void schedule(void)
+{
+    struct sched_param none = {0}, some = {10};
+    struct timespec turn = {1, 1};
+    check(sched_getscheduler(0) == SCHED_OTHER, "sched_getscheduler");
+    check(sched_getparam(0, &some) == 0 && some.sched_priority == 0, "sched_getparam");
+    some.sched_priority = 10;
+    check(sched_setscheduler(0, SCHED_OTHER, &none) == 0, "sched_setscheduler");
+    check(sched_setscheduler(0, SCHED_OTHER, &some) == -1 && errno == EINVAL, "a priority of SCHED_OTHER");
+    check(sched_setscheduler(0, 77, &none) == -1 && errno == EINVAL, "a policy that there is not");
+    check(sched_setparam(0, &none) == 0, "sched_setparam");
+    check(sched_getscheduler(30000) == -1 && errno == ESRCH, "the policy of nobody");
+    check(sched_get_priority_min(SCHED_FIFO) == 1 && sched_get_priority_max(SCHED_RR) == 99, "priorities");
+    check(sched_rr_get_interval(0, &turn) == 0 && turn.tv_sec == 0, "sched_rr_get_interval");
+    check(getpgrp() == getpid() && getsid(0) == getpid(), "the group of a process");
+    static char pages[3 * 4096] __attribute__((aligned(4096)));
+    struct rusage before, after;
+    check(mlock(pages + 100, 2 * 4096) == 0, "mlock");
+    getrusage(RUSAGE_SELF, &before);
+    check(pages[0] + pages[4096] + pages[2 * 4096] == 0, "locked pages");
+    getrusage(RUSAGE_SELF, &after);
+    check(after.ru_minflt == before.ru_minflt, "locked pages fault");
+    check(munlock(pages, sizeof pages) == 0 && mlockall(MCL_CURRENT) == 0 && munlockall() == 0, "munlock");
+    check(mlock((void *)0x123456789000, 4096) == -1 && errno == ENOMEM, "mlock of what is not mapped");
+    check(msync(pages, sizeof pages, MS_SYNC) == 0, "msync");
+    check(msync(pages + 1, 1, MS_SYNC) == -1 && errno == EINVAL, "msync in the middle of a page");
+}
+
 int main(void)
 {
+    schedule();
     processor_time();
     clocks();
     sleeping();

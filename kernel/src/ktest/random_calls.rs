@@ -73,7 +73,7 @@ const NOT_RANDOM: [u64; 5] = [
     sysno::TGKILL,
 ];
 /// Calls that the node has. Each must have succeeded in a run, but for those that only ever fail.
-const CALLS: [u64; 99] = [
+const CALLS: [u64; 115] = [
     sysno::READ,
     sysno::READV,
     sysno::WRITE,
@@ -164,6 +164,22 @@ const CALLS: [u64; 99] = [
     sysno::GETCPU,
     sysno::SCHED_GETAFFINITY,
     sysno::SCHED_SETAFFINITY,
+    sysno::SCHED_GET_PRIORITY_MIN,
+    sysno::SCHED_GET_PRIORITY_MAX,
+    sysno::SCHED_GETSCHEDULER,
+    sysno::SCHED_SETSCHEDULER,
+    sysno::SCHED_GETPARAM,
+    sysno::SCHED_SETPARAM,
+    sysno::SCHED_RR_GET_INTERVAL,
+    sysno::MLOCK,
+    sysno::MLOCK2,
+    sysno::MUNLOCK,
+    sysno::MLOCKALL,
+    sysno::MUNLOCKALL,
+    sysno::MSYNC,
+    sysno::GETPGRP,
+    sysno::GETPGID,
+    sysno::GETSID,
     sysno::GETPPID,
     sysno::UNAME,
     sysno::GETUID,
@@ -472,6 +488,20 @@ impl Generator {
             sysno::CLOCK_NANOSLEEP => [self.below(2), 0, MAPPED, 0, 0, 0],
             sysno::GETTIMEOFDAY => [self.address() & !7, 0, 0, 0, 0, 0],
             sysno::SCHED_GETAFFINITY => [0, 8, self.address() & !7, 0, 0, 0],
+            sysno::SCHED_GET_PRIORITY_MIN | sysno::SCHED_GET_PRIORITY_MAX => {
+                [self.below(6), 0, 0, 0, 0, 0]
+            }
+            sysno::SCHED_GETSCHEDULER | sysno::GETPGID | sysno::GETSID => [0; 6],
+            // Fresh pages are zeros: priority 0.
+            sysno::SCHED_SETSCHEDULER => [0, 0, MAPPED, 0, 0, 0],
+            sysno::SCHED_SETPARAM => [0, MAPPED, 0, 0, 0, 0],
+            sysno::SCHED_GETPARAM | sysno::SCHED_RR_GET_INTERVAL => {
+                [0, self.address(), 0, 0, 0, 0]
+            }
+            sysno::MLOCK | sysno::MLOCK2 | sysno::MUNLOCK | sysno::MSYNC => {
+                [self.page(), PAGE, 0, 0, 0, 0]
+            }
+            sysno::MLOCKALL => [1 + self.below(3), 0, 0, 0, 0, 0],
             sysno::HEARTH_POST => {
                 let operations = DATA + TABLE_PAGES * PAGE;
                 let at = operations + self.below(OPERATIONS) * OPERATION_BYTES as u64;

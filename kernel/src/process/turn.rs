@@ -32,7 +32,7 @@ use crate::arch::user::{self, Trap};
 use crate::{arch, mm, monitor, time};
 
 /// A turn of a thread that shares its core with others.
-const SLICE: Micros = Micros::from_millis(10);
+pub(super) const SLICE: Micros = Micros::from_millis(10);
 
 /// What becomes of a thread after a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -249,6 +249,11 @@ impl Space {
         true
     }
 
+    /// Whether all between two multiples of a page is mapped.
+    pub fn is_mapped(&self, start: u64, end: u64) -> bool {
+        self.is_covered(Pages { start, end })
+    }
+
     /// Whether a file is mapped shared somewhere in a range that regions cover.
     fn shows_shared(&self, pages: Pages) -> bool {
         let first = self.find(pages.start).into_iter();

@@ -20,6 +20,7 @@ mod node_file;
 mod peer;
 mod random;
 mod ready;
+mod schedule;
 mod signal;
 mod stream;
 mod thread;
@@ -182,7 +183,22 @@ impl Current<'_> {
             sysno::GETCPU => self.getcpu(args),
             sysno::SCHED_GETAFFINITY => self.sched_getaffinity(args),
             sysno::SCHED_SETAFFINITY => self.sched_setaffinity(args),
+            sysno::SCHED_GET_PRIORITY_MIN => self.sched_priority_least(args[0]),
+            sysno::SCHED_GET_PRIORITY_MAX => self.sched_priority_greatest(args[0]),
+            sysno::SCHED_GETSCHEDULER => self.sched_getscheduler(args[0]),
+            sysno::SCHED_SETSCHEDULER => self.sched_setscheduler(args),
+            sysno::SCHED_GETPARAM => self.sched_getparam(args),
+            sysno::SCHED_SETPARAM => self.sched_setparam(args),
+            sysno::SCHED_RR_GET_INTERVAL => self.sched_rr_get_interval(args),
+            sysno::MLOCK => self.mlock(args, NO_FLAGS),
+            sysno::MLOCK2 => self.mlock(args, args[2]),
+            sysno::MUNLOCK => self.munlock(args),
+            sysno::MLOCKALL => self.mlockall(args[0]),
+            sysno::MUNLOCKALL => Ok(0),
+            sysno::MSYNC => self.msync(args),
             sysno::GETPPID => Ok(NOBODY),
+            sysno::GETPGRP => Ok(PID),
+            sysno::GETPGID | sysno::GETSID => self.group(args[0]),
             sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),
             sysno::EXIT => self.exit(args[0]),
             sysno::EXIT_GROUP => Err(Ending::Exited(args[0] as u8).into()),

@@ -253,7 +253,7 @@ mod tests {
             directory.path().join("musl-a"),
             directory.path().join("musl-a.c"),
         );
-        fs::write(&source, "").unwrap();
+        fs::write(&source, "#include \"a.c\"\n").unwrap();
         fs::write(&program, "").unwrap();
         assert!(!is_current(&program, &source));
         let latest = later + std::time::Duration::from_secs(5);

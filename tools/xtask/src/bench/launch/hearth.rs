@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn variants_are_measured_at_one_node() {
-        assert!(kinds(TEXT_ALL, 1).contains(&"warm-large".to_owned()));
+        assert!(kinds(TEXT_ALL, 1).contains(&"warm-never".to_owned()));
         assert_eq!(kinds(TEXT_ALL, 8), ["cold", "warm", "warm-50"]);
         assert_eq!(case(TEXT_ALL, 8, "cold"), "text-16m-all/8/cold");
     }
