@@ -495,9 +495,7 @@ impl Generator {
             // Fresh pages are zeros: priority 0.
             sysno::SCHED_SETSCHEDULER => [0, 0, MAPPED, 0, 0, 0],
             sysno::SCHED_SETPARAM => [0, MAPPED, 0, 0, 0, 0],
-            sysno::SCHED_GETPARAM | sysno::SCHED_RR_GET_INTERVAL => {
-                [0, self.address(), 0, 0, 0, 0]
-            }
+            sysno::SCHED_GETPARAM | sysno::SCHED_RR_GET_INTERVAL => [0, self.address(), 0, 0, 0, 0],
             sysno::MLOCK | sysno::MLOCK2 | sysno::MUNLOCK | sysno::MSYNC => {
                 [self.page(), PAGE, 0, 0, 0, 0]
             }

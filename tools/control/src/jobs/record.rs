@@ -623,7 +623,7 @@ mod tests {
             "{refused}"
         );
         assert_eq!(refused.matches("files").count(), 1);
-        let many = refused_calls(&[rank(0, &[257, 57, 59, 41, 319])]).unwrap();
+        let many = refused_calls(&[rank(0, &[257, 57, 59, 41, 61])]).unwrap();
         assert!(
             many.ends_with("2 more: see `hearth run --report`"),
             "{many}"
