@@ -207,51 +207,53 @@ fn others(cluster: &Cluster) -> Result<()> {
 struct Entry {
     /// The task register's base: each core has one of its own.
     core: u64,
-    vector: u64,
-    /// The address of a page fault.
-    address: u64,
+    /// Whether it interrupted the program, not the kernel.
+    of_program: bool,
+    /// The instruction that it interrupted.
+    instruction: u64,
+    /// The address of the core's last page fault.
+    fault: u64,
 }
 
-/// All entries into the kernel by interrupt or exception, in the order of the log: a line with
-/// ` v=VECTOR ` and `CR2=`, then the registers, among them ` TR =SELECTOR BASE LIMIT FLAGS`.
-fn entries(log: &str) -> Vec<Entry> {
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let mut entries: Vec<Entry> = Vec::new();
+/// All entries into the kernel by interrupt or exception, in the order of the log. They are read
+/// from the dumps of registers, each of which QEMU writes whole; the lines before them, which have
+/// the vectors, are written in parts, and those of two cores may be mixed.
+fn entries(log: &str) -> Result<Vec<Entry>> {
+    let hex = |text: &str| u64::from_str_radix(text, 16).with_context(|| format!("{text:?}"));
+    let mut entries = Vec::new();
+    let (mut instruction, mut of_program, mut core) = (0, false, 0);
     for line in log.lines() {
-        let word = |name: &str| {
-            line.split_whitespace()
-                .find_map(|word| word.strip_prefix(name))
-        };
-        if let Some(vector) = word("v=").and_then(hex) {
+        let words = || line.split_whitespace();
+        let word = |name: &str| words().find_map(|word| word.strip_prefix(name));
+        if let Some(address) = word("RIP=") {
+            instruction = hex(address)?;
+            of_program = word("CPL=") == Some("3");
+        } else if line.starts_with("TR =") {
+            core = hex(words().nth(2).context("a TR without a base")?)?;
+        } else if line.starts_with("CR0=") {
             entries.push(Entry {
-                core: 0,
-                vector,
-                address: word("CR2=").and_then(hex).unwrap_or(0),
+                core,
+                of_program,
+                instruction,
+                fault: hex(word("CR2=").context("no CR2")?)?,
             });
-        } else if let Some(task) = line.trim_start().strip_prefix("TR =")
-            && let Some(entry) = entries.last_mut()
-        {
-            entry.core = task.split_whitespace().nth(1).and_then(hex).unwrap_or(0);
         }
     }
-    entries
+    Ok(entries)
 }
 
-/// What came to a core between its first touches of two pages: vectors, and addresses of page
-/// faults; nothing when it never touched them in that order.
-fn between(entries: &[Entry], first: u64, last: u64) -> Option<Vec<(u64, u64)>> {
-    const PAGE_FAULT: u64 = 14;
-    let touches =
-        |at: u64| move |entry: &Entry| entry.vector == PAGE_FAULT && entry.address & !0xfff == at;
+/// Where the program was interrupted on a core between its first touches of two pages; `None` when it
+/// never touched them in that order. What comes while the kernel still serves the first touch
+/// interrupts the kernel and not the program.
+fn between(entries: &[Entry], first: u64, last: u64) -> Option<Vec<u64>> {
+    let touches = |at: u64| move |entry: &Entry| entry.of_program && entry.fault & !0xfff == at;
     let begin = entries.iter().position(touches(first))?;
-    let core = entries[begin].core;
     let own: Vec<&Entry> = entries[begin + 1..]
         .iter()
-        .filter(|entry| entry.core == core)
+        .filter(|entry| entry.core == entries[begin].core && entry.of_program)
         .collect();
     let end = own.iter().position(|entry| touches(last)(entry))?;
-    let came = own[..end].iter();
-    Some(came.map(|entry| (entry.vector, entry.address)).collect())
+    Some(own[..end].iter().map(|entry| entry.instruction).collect())
 }
 
 /// Nothing at all interrupts a program on the cores that have no part in the node's own work; on
@@ -263,7 +265,7 @@ fn undisturbed(cluster: &Cluster) -> Result<()> {
         .hearth(&["run", "-n", "1", &cluster.program("noise"), "--", "400"])?
         .expect_code(0)?;
     let log = fs::read(&log)?;
-    let entries = entries(&String::from_utf8_lossy(&log[start..]));
+    let entries = entries(&String::from_utf8_lossy(&log[start..]))?;
     let mut cores = 0;
     for line in done.out().lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -271,23 +273,23 @@ fn undisturbed(cluster: &Cluster) -> Result<()> {
             anyhow::bail!("the program printed {line:?}");
         };
         let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
-        let vectors = between(&entries, address(first)?, address(last)?)
+        let came = between(&entries, address(first)?, address(last)?)
             .with_context(|| format!("core {core} is not in QEMU's log"))?;
         crate::figure(
             "noise",
             &format!("entries_core_{core}"),
-            vectors.len() as f64,
+            came.len() as f64,
             "interrupts",
         );
         ensure!(
-            core == "0" || vectors.is_empty(),
-            "core {core} was interrupted while it computed: vectors {vectors:x?}"
+            core == "0" || came.is_empty(),
+            "core {core} was interrupted while it computed, at {came:x?}"
         );
         // About one a second, for some seconds.
         ensure!(
-            core != "0" || vectors.len() < 60,
-            "the boot core was interrupted {} times: vectors {vectors:x?}",
-            vectors.len()
+            core != "0" || came.len() < 60,
+            "the boot core was interrupted {} times, at {came:x?}",
+            came.len()
         );
         cores += 1;
     }
