@@ -4,17 +4,17 @@
 //! learns with `hearth_wait` how it ended ([`Status`]). `hearth_self` tells it who it is
 //! ([`Identity`]).
 //!
-//! [`Operation`], 96 bytes:
+//! [`Operation`], 104 bytes:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 4 | length of the structure, 96 |
+//! | 0 | 4 | length of the structure, 104 |
 //! | 4 | 2 | kind, see [`Kind`] |
 //! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SIT_OUT`] of an all-to-all, else zero |
 //! | 8 | 4 | rank: to whom, or from whom; with [`SIT_OUT`] the rank at fault |
 //! | 12 | 4 | context: only operations of one context meet |
 //! | 16 | 4 | tag; with [`SIT_OUT`] why, see [`Why`] |
-//! | 20 | 4 | zero |
+//! | 20 | 4 | of an all-to-all or barrier: ranks of the group, or 0 for all of the job |
 //! | 24 | 8 | address of what is sent |
 //! | 32 | 8 | its bytes; of an all-to-all the bytes for each rank |
 //! | 40 | 8 | address of where to receive |
@@ -23,7 +23,11 @@
 //! | 64 | 8 | address of one u64 a rank: where they begin, from the address of what is sent on, or 0 |
 //! | 72 | 8 | address of one u64 a rank: bytes from it, or 0 |
 //! | 80 | 8 | address of one u64 a rank: where they go, or 0 |
-//! | 88 | 8 | zero |
+//! | 88 | 8 | address of one u32 for each of the group: its rank; or 0 |
+//! | 96 | 4 | of an all-to-all or barrier: its number in the context, or 0 for the next |
+//! | 100 | 4 | zero |
+//!
+//! Lists and blocks of an all-to-all are in the order of the group.
 //!
 //! [`Status`], 24 bytes: error i32 (0 or a negative number of [`crate::errno`]), rank u32, tag u32,
 //! zero u32, bytes u64. [`Identity`], 24 bytes: rank u32, size u32, job u64, most operations
@@ -36,7 +40,7 @@
 //! have these layouts; all numbers are little-endian.
 
 /// Bytes of an operation.
-pub const OPERATION_BYTES: usize = 96;
+pub const OPERATION_BYTES: usize = 104;
 /// Bytes of a status.
 pub const STATUS_BYTES: usize = 24;
 /// Bytes of an identity.
@@ -75,10 +79,10 @@ pub enum Kind {
     Send = 1,
     /// Receives the bytes of a send of the same context and tag from a rank.
     Receive = 2,
-    /// Sends bytes to each other rank and receives bytes from each: all ranks post it, in the same
-    /// order within a context. The rank's own block is copied.
+    /// Sends bytes to each other rank of a group and receives bytes from each: all of them post it,
+    /// in the same order within a context. The rank's own block is copied.
     AllToAll = 3,
-    /// Finished when all ranks have posted it.
+    /// Finished when all ranks of a group have posted it.
     Barrier = 4,
 }
 
@@ -148,6 +152,12 @@ pub struct Operation {
     pub receive_counts: u64,
     /// Address of where they go.
     pub receive_offsets: u64,
+    /// Ranks of the group; 0: all of the job.
+    pub group_size: u32,
+    /// Address of the ranks of the group.
+    pub group: u64,
+    /// Number of the exchange or barrier in its context; 0: the next.
+    pub number: u32,
 }
 
 impl Operation {
@@ -161,6 +171,8 @@ impl Operation {
         put(8, &self.rank.to_le_bytes());
         put(12, &self.context.to_le_bytes());
         put(16, &self.tag.to_le_bytes());
+        put(20, &self.group_size.to_le_bytes());
+        put(96, &self.number.to_le_bytes());
         let words = [
             self.send,
             self.send_bytes,
@@ -170,6 +182,7 @@ impl Operation {
             self.send_offsets,
             self.receive_counts,
             self.receive_offsets,
+            self.group,
         ];
         for (index, word) in words.into_iter().enumerate() {
             put(24 + 8 * index, &word.to_le_bytes());
@@ -181,8 +194,7 @@ impl Operation {
     /// the program was made for another kernel.
     pub fn from_bytes(bytes: &[u8; OPERATION_BYTES]) -> Option<Self> {
         let word = |at: usize| u64::from_le_bytes(array(&bytes[at..]));
-        let mut zeros = bytes[20..24].iter().chain(&bytes[88..]);
-        let zeros = zeros.all(|&byte| byte == 0);
+        let zeros = bytes[100..].iter().all(|&byte| byte == 0);
         if u32::from_le_bytes(array(bytes)) != OPERATION_BYTES as u32 || !zeros {
             return None;
         }
@@ -200,6 +212,9 @@ impl Operation {
             send_offsets: word(64),
             receive_counts: word(72),
             receive_offsets: word(80),
+            group_size: u32::from_le_bytes(array(&bytes[20..])),
+            group: word(88),
+            number: u32::from_le_bytes(array(&bytes[96..])),
         })
     }
 }
@@ -301,16 +316,19 @@ mod tests {
             send_offsets: u64::from_le_bytes([11; 8]),
             receive_counts: u64::from_le_bytes([12; 8]),
             receive_offsets: u64::from_le_bytes([13; 8]),
+            group_size: u32::from_le_bytes([14; 4]),
+            group: u64::from_le_bytes([15; 8]),
+            number: u32::from_le_bytes([16; 4]),
         };
         let bytes = operation.to_bytes();
-        assert_eq!(bytes[..4], 96u32.to_le_bytes());
+        assert_eq!(bytes[..4], 104u32.to_le_bytes());
         let places = [
             (4..6, 1),
             (6..8, 2),
             (8..12, 3),
             (12..16, 4),
             (16..20, 5),
-            (20..24, 0),
+            (20..24, 14),
             (24..32, 6),
             (32..40, 7),
         ];
@@ -321,7 +339,9 @@ mod tests {
             (64..72, 11),
             (72..80, 12),
             (80..88, 13),
-            (88..96, 0),
+            (88..96, 15),
+            (96..100, 16),
+            (100..104, 0),
         ];
         for (range, mark) in places.into_iter().chain(more) {
             assert!(
@@ -333,7 +353,7 @@ mod tests {
         let mut other = bytes;
         other[0] = 64;
         assert_eq!(Operation::from_bytes(&other), None);
-        for at in [20, 23, 90] {
+        for at in [100, 103] {
             other = bytes;
             other[at] = 1;
             assert_eq!(Operation::from_bytes(&other), None);

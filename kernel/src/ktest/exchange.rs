@@ -13,7 +13,7 @@ use hearth_abi::exchange::{
 };
 use hearth_abi::linux::{map, prot};
 use hearth_abi::sysno;
-use netstack::exchange::{Event, Layout, Op, Part, Side};
+use netstack::exchange::{Among, Event, Layout, Op, Part, Side};
 use netstack::ids::Rank;
 use netstack::io::ExitStatus;
 use netstack::time::Micros;
@@ -213,7 +213,7 @@ pub fn blocks() -> Outcome {
         let room = others.buffer(me as u32, vec![0; column.iter().sum::<u64>() as usize]);
         rooms.push(room);
         let exchange = Op::AllToAll {
-            context: 3,
+            among: Among::all(3),
             send: Side {
                 buffer: from,
                 layout: parts(LENGTHS[me]),
@@ -226,7 +226,13 @@ pub fn blocks() -> Outcome {
         // One is early, one is late.
         let at = time::now() + Micros::from_millis(30 * (me as u64 - 1));
         others.plan(at, me as u32, exchange);
-        others.plan(at, me as u32, Op::Barrier { context: 3 });
+        others.plan(
+            at,
+            me as u32,
+            Op::Barrier {
+                among: Among::all(3),
+            },
+        );
     }
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Exited(0))?;

@@ -23,7 +23,7 @@ use hearth_abi::linux::{map, mremap, open, prot};
 use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
 use kernel_core::loader::layout;
-use netstack::exchange::Op;
+use netstack::exchange::{Among, Op};
 use netstack::ids::Rank;
 use netstack::retention::{Keep, Retention};
 use netstack::rng::Rng;
@@ -598,7 +598,9 @@ fn program(
             bytes,
         };
         ranks.plan(time::now() + Micros(u64::from(tag) * 500), 1, send);
-        let barrier = Op::Barrier { context: tag };
+        let barrier = Op::Barrier {
+            among: Among::all(tag),
+        };
         ranks.plan(time::now() + Micros(1_000), 1, barrier);
     }
     let launch = control.launch();

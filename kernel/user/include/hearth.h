@@ -113,6 +113,24 @@ int hearth_alltoall(const void *send, void *receive, size_t bytes);
 /* The same with blocks of any length: for each rank how many bytes, and where they begin. */
 int hearth_alltoallv(const void *send, const size_t *send_counts, const size_t *send_offsets,
                      void *receive, const size_t *receive_counts, const size_t *receive_offsets);
+/* Some ranks of the job, for exchanges and barriers among them. All of them name the same ranks in
+ * the same order; where a rank stands in the list is its number in the group. Groups may share a
+ * context, 1 to 32767, as long as no rank is in two of them: rows of a grid have one context, its
+ * columns another. number is 0, but where some ranks have used the context in another group: then
+ * one that all have agreed upon and none has reached, for the first call of the group. */
+struct hearth_group {
+    const uint32_t *ranks;
+    uint32_t size;
+    uint32_t context;
+    uint32_t number;
+};
+/* As hearth_barrier, hearth_alltoall and hearth_alltoallv, with the ranks of the group. */
+int hearth_group_barrier(const struct hearth_group *group);
+int hearth_group_alltoall(const struct hearth_group *group, const void *send, void *receive,
+                          size_t bytes);
+int hearth_group_alltoallv(const struct hearth_group *group, const void *send,
+                           const size_t *send_counts, const size_t *send_offsets, void *receive,
+                           const size_t *receive_counts, const size_t *receive_offsets);
 /* data of the root to all. */
 int hearth_bcast(void *data, size_t bytes, int root);
 /* A block of each rank, in the order of the ranks, to the root (the others' receive may be NULL),

@@ -18,7 +18,7 @@ use hearth_abi::exchange::{CHECK, FOREVER, Kind, Operation, STATUS_BYTES, Status
 
 use crate::call::{self, Patience};
 use crate::scope::{self, carry_out};
-use crate::{Combine, Error, Number, Result, World};
+use crate::{Combine, Error, Group, Number, Result, World};
 
 unsafe extern "C" {
     fn malloc(bytes: usize) -> *mut c_void;
@@ -470,24 +470,109 @@ unsafe extern "C" fn hearth_alltoallv(
     receive_counts: *const usize,
     receive_offsets: *const usize,
 ) -> c_int {
+    let all = Operation {
+        context: crate::collective::COLLECTIVE,
+        ..Operation::default()
+    };
+    let to = (send, send_counts, send_offsets);
+    let from = (receive, receive_counts, receive_offsets);
+    // SAFETY: the caller's promise.
+    result(world().and_then(|world| unsafe { exchange_lists(world, all, to, from) }))
+}
+
+/// Exchanges blocks that lists name, among the ranks that the operation names.
+///
+/// # Safety
+/// The lists have an entry for each of these ranks; the blocks are there.
+unsafe fn exchange_lists(
+    world: World,
+    among: Operation,
+    (send, send_counts, send_offsets): (*const c_void, *const usize, *const usize),
+    (receive, receive_counts, receive_offsets): (*mut c_void, *const usize, *const usize),
+) -> Result<()> {
+    let lists = [send_counts, send_offsets, receive_counts, receive_offsets];
+    if lists.iter().any(|list| list.is_null()) {
+        return Err(Error::BadAddress);
+    }
     let operation = Operation {
         kind: Kind::AllToAll as u16,
-        context: crate::collective::COLLECTIVE,
         send: send as u64,
         receive: receive as u64,
         send_counts: send_counts as u64,
         send_offsets: send_offsets as u64,
         receive_counts: receive_counts as u64,
         receive_offsets: receive_offsets as u64,
-        ..Operation::default()
+        ..among
     };
-    let lists = [send_counts, send_offsets, receive_counts, receive_offsets];
-    if lists.iter().any(|list| list.is_null()) {
-        return code(Error::BadAddress);
+    // SAFETY: the lists lie as C's size_t does, which has 64 bits; the rest is the caller's promise.
+    unsafe { carry_out(world, &operation).map(drop) }
+}
+
+/// `struct hearth_group`.
+#[repr(C)]
+struct CGroup {
+    ranks: *const u32,
+    size: u32,
+    context: u32,
+    number: u32,
+}
+
+/// # Safety
+/// The pointer is that of a group, whose list has so many entries, or null.
+unsafe fn group<'a>(group: *const CGroup) -> Result<Group<'a>> {
+    // SAFETY: the caller's promise.
+    let group = unsafe { group.as_ref() }.ok_or(Error::BadAddress)?;
+    if group.ranks.is_null() || group.size == 0 {
+        return Err(Error::Invalid);
     }
-    // SAFETY: the lists have an entry for each rank and lie as C's size_t does, which has 64 bits;
-    // the blocks are the caller's promise.
-    result(world().and_then(|world| unsafe { carry_out(world, &operation).map(drop) }))
+    // SAFETY: the caller's promise.
+    let ranks = unsafe { slice::from_raw_parts(group.ranks, group.size as usize) };
+    Ok(world()?.group(ranks, group.context)?.at(group.number))
+}
+
+/// # Safety
+/// As `hearth.h` says of `hearth_group_barrier`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hearth_group_barrier(among: *const CGroup) -> c_int {
+    // SAFETY: the caller's promise.
+    result(unsafe { group(among) }.and_then(Group::barrier))
+}
+
+/// # Safety
+/// As `hearth.h` says of `hearth_group_alltoall`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hearth_group_alltoall(
+    among: *const CGroup,
+    send: *const c_void,
+    receive: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    // SAFETY: the caller has a block of so many bytes in each for each rank of the group.
+    result(unsafe { group(among) }.and_then(|among| unsafe {
+        let length = bytes.checked_mul(among.size());
+        let length = length.ok_or(Error::Invalid)?;
+        among.all_to_all::<u8>(lent(send, length), lent_mut(receive, length))
+    }))
+}
+
+/// # Safety
+/// As `hearth.h` says of `hearth_group_alltoallv`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hearth_group_alltoallv(
+    among: *const CGroup,
+    send: *const c_void,
+    send_counts: *const usize,
+    send_offsets: *const usize,
+    receive: *mut c_void,
+    receive_counts: *const usize,
+    receive_offsets: *const usize,
+) -> c_int {
+    let to = (send, send_counts, send_offsets);
+    let from = (receive, receive_counts, receive_offsets);
+    // SAFETY: the caller's promise.
+    result(unsafe {
+        group(among).and_then(|among| exchange_lists(among.world(), among.operation(), to, from))
+    })
 }
 
 /// # Safety

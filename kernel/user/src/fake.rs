@@ -242,18 +242,18 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
         rank.round_of.insert(rank.next, line_tag);
         let mut job = rank.job.0.lock().unwrap();
         let targets = match kind {
-            Kind::Send => operation.rank..operation.rank + 1,
-            Kind::Receive => 0..0,
-            Kind::AllToAll | Kind::Barrier => 0..size,
+            Kind::Send => vec![operation.rank],
+            Kind::Receive => Vec::new(),
+            Kind::AllToAll | Kind::Barrier => group(operation, size),
         };
-        for to in targets {
+        for (place, to) in (0..).zip(targets) {
             let (offset, bytes) = match kind {
                 Kind::Send => (0, operation.send_bytes),
                 Kind::AllToAll => block(
                     operation.send_counts,
                     operation.send_offsets,
                     operation.send_bytes,
-                    to,
+                    place,
                 ),
                 Kind::Receive | Kind::Barrier => (0, 0),
             };
@@ -281,13 +281,24 @@ unsafe fn copy_of(address: u64, bytes: u64) -> Vec<u8> {
     }
 }
 
-/// Offset and bytes of the block of a rank.
-fn block(counts: u64, offsets: u64, bytes: u64, rank: u32) -> (u64, u64) {
+/// The ranks of a job of so many that take part in an exchange or a barrier.
+fn group(operation: &Operation, size: u32) -> Vec<u32> {
+    match operation.group_size {
+        0 => (0..size).collect(),
+        // SAFETY: the list has so many entries.
+        count => {
+            unsafe { slice::from_raw_parts(operation.group as *const u32, count as usize) }.to_vec()
+        }
+    }
+}
+
+/// Offset and bytes of the block of the rank at a place of its group.
+fn block(counts: u64, offsets: u64, bytes: u64, place: u32) -> (u64, u64) {
     if counts == 0 {
-        return (u64::from(rank) * bytes, bytes);
+        return (u64::from(place) * bytes, bytes);
     }
     // SAFETY: lists have an entry for each rank.
-    let entry = |list: u64| unsafe { *(list as *const u64).add(rank as usize) };
+    let entry = |list: u64| unsafe { *(list as *const u64).add(place as usize) };
     (entry(offsets), entry(counts))
 }
 
@@ -423,10 +434,13 @@ impl Rank {
             } = *operation;
             block(send_counts, send_offsets, send_bytes, to).1
         };
-        let needs = |rank: &u32| is_barrier || receives(*rank).1 > 0 || sends(*rank) > 0;
+        let ranks = group(operation, size);
+        let needs =
+            |&(place, _): &(u32, &u32)| is_barrier || receives(place).1 > 0 || sends(place) > 0;
+        let needed = || (0..).zip(&ranks).filter(needs);
         let line = |from: u32| (from, me, operation.context, line_tag);
         let mut is_complete = true;
-        for from in (0..size).filter(needs) {
+        for (_, &from) in needed() {
             match self.is_here(job, from, &line(from)) {
                 Ok(is_here) => is_complete &= is_here,
                 Err(reason) => return Some(Err(reason)),
@@ -436,12 +450,12 @@ impl Rank {
             return None;
         }
         let mut result = Ok(());
-        for from in (0..size).filter(needs) {
+        for (place, &from) in needed() {
             let (_, content) = job.lines.get_mut(&line(from)).unwrap().remove(0);
             let Content::Bytes(message) = content else {
                 unreachable!("it is here");
             };
-            let (offset, bytes) = receives(from);
+            let (offset, bytes) = receives(place);
             if is_barrier {
                 continue;
             }

@@ -51,6 +51,7 @@ mod names;
 mod scope;
 mod world;
 
+pub use collective::Group;
 pub use data::{Combine, Data, Number};
 pub use error::Error;
 pub use scope::{Request, Scope};

@@ -6,7 +6,7 @@ use netstack::MAX_DATAGRAM;
 use netstack::exchange::envelope::{self, Head};
 use netstack::exchange::wire::OVERHEAD;
 use netstack::exchange::{
-    Active, Baseline, BufferId, Config, Conflict, Endpoint, Gone, Layout, MAX_OPS, Memory, Op,
+    Among, Active, Baseline, BufferId, Config, Conflict, Endpoint, Gone, Layout, MAX_OPS, Memory, Op,
     Scheme, Side,
 };
 use netstack::ids::{JobId, Rank};
@@ -104,11 +104,11 @@ impl Job {
         for (me, rank) in (0..).zip(&mut self.ranks) {
             let ops = [
                 Op::AllToAll {
-                    context: 0,
+                    among: Among::all(0),
                     send: side(BufferId(0)),
                     receive: side(RECEIVED),
                 },
-                Op::Barrier { context: 0 },
+                Op::Barrier { among: Among::all(0) },
                 Op::Send {
                     to: Rank((me + 1) % RANKS),
                     context: 0,

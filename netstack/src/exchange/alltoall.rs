@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 
 use super::credit::Credit;
 use super::grants::Key;
+use super::group::Members;
 use super::inbound::Inbound;
 use super::io::Io;
 use super::message::{BlockId, Item, packets};
@@ -74,7 +75,7 @@ pub(super) struct Exchange {
     pub op: OpId,
     pub context: u16,
     pub number: u32,
-    me: Rank,
+    members: Members,
     order: Order,
     scheme: Scheme,
     send: Side,
@@ -133,20 +134,21 @@ impl Exchange {
         op: OpId,
         (context, number): (u16, u32),
         (send, receive): (Side, Side),
+        members: Members,
         (order, scheme, core): (Order, Scheme, u64),
         reports: Vec<(Rank, u32)>,
         io: &mut Io<'_>,
     ) -> Self {
         let rounds = order.rounds();
         let sequence = match scheme {
-            Scheme::Compared(baseline) => baseline.sequence(&order, io.me, io.rng),
+            Scheme::Compared(baseline) => baseline.sequence(&order, members.me(), io.rng),
             Scheme::Default | Scheme::Published { .. } => None,
         };
         let mut exchange = Exchange {
             op,
             context,
             number,
-            me: io.me,
+            members,
             order,
             scheme,
             send,
@@ -194,10 +196,13 @@ impl Exchange {
                 Active::All => 0,
                 Active::Given(length) => length,
                 // The master alone needs to know.
-                Active::Computed if io.me == MASTER => exchange.network(core, io.credit).active(),
+                Active::Computed if exchange.members.me() == MASTER.0 => {
+                    exchange.network(core, io.credit).active()
+                }
                 Active::Computed => 0,
             };
-            exchange.steps = Some(Steps::new(id, (rounds, length), has_blocks, reports, io));
+            let members = exchange.members.clone();
+            exchange.steps = Some(Steps::new(id, (members, length), has_blocks, reports, io));
         }
         exchange.advance(io);
         exchange
@@ -205,18 +210,55 @@ impl Exchange {
 
     /// Bytes that this rank sends in a round; none to itself.
     fn sends(&self, round: u32) -> u64 {
-        match self.order.target(self.me, round) {
-            to if to == self.me => 0,
+        match self.order.target(self.members.me(), round) {
+            to if to == self.members.me() => 0,
             to => self.send.layout.part(to).bytes,
         }
     }
 
     /// Bytes that this rank receives in a round; none from itself.
     fn receives(&self, round: u32) -> u64 {
-        match self.order.source(self.me, round) {
-            from if from == self.me => 0,
+        match self.order.source(self.members.me(), round) {
+            from if from == self.members.me() => 0,
             from => self.receive.layout.part(from).bytes,
         }
+    }
+
+    /// Whom this rank sends to in a round.
+    fn target(&self, round: u32) -> Rank {
+        let place = self.order.target(self.members.me(), round);
+        self.members.rank(place)
+    }
+
+    /// Whom it receives from in a round.
+    fn source(&self, round: u32) -> Rank {
+        let place = self.order.source(self.members.me(), round);
+        self.members.rank(place)
+    }
+
+    /// The round in which this rank sends to another that takes part.
+    fn round_to(&self, to: Rank) -> u32 {
+        self.order.round(self.members.me(), self.place(to).0)
+    }
+
+    /// The round in which this rank receives from another that takes part.
+    fn round_from(&self, from: Rank) -> u32 {
+        self.order.round(self.place(from).0, self.members.me())
+    }
+
+    /// The place of a rank that takes part, as the published method calls it.
+    fn place(&self, rank: Rank) -> Rank {
+        Rank(self.members.place(rank).expect("a rank that takes part"))
+    }
+
+    /// A rank takes part in it. Nothing of others is for it.
+    pub(super) fn has(&self, rank: Rank) -> bool {
+        self.members.has(rank)
+    }
+
+    /// A rank is the master of the published method in it.
+    pub(super) fn is_master(&self, rank: Rank) -> bool {
+        self.members.rank(MASTER.0) == rank
     }
 
     /// What the published method's L is computed from: this rank's blocks stand for all.
@@ -245,11 +287,7 @@ impl Exchange {
             Some(_) => 0,
             None => round,
         };
-        (
-            FIRST_PRIORITY + place,
-            self.order.target(self.me, round),
-            self.block(),
-        )
+        (FIRST_PRIORITY + place, self.target(round), self.block())
     }
 
     /// How long a receiver that was told may take until it pulls: the rounds before it.
@@ -299,17 +337,19 @@ impl Exchange {
     /// Something goes to this rank, or comes from it.
     pub(super) fn has_part(&self, rank: Rank) -> bool {
         let (to, from) = (&self.send.layout, &self.receive.layout);
-        to.part(rank).bytes > 0 || from.part(rank).bytes > 0
+        let place = self.members.place(rank);
+        place.is_some_and(|place| to.part(place).bytes > 0 || from.part(place).bytes > 0)
     }
 
     /// Something is still to come from this rank, or to be taken by it.
     pub(super) fn needs(&self, rank: Rank) -> bool {
-        let to = self.order.round(self.me, rank);
-        let from = self.order.round(rank, self.me);
         let steps = self.steps.as_ref();
-        !self.sent.contains(to)
-            || !self.got.contains(from)
-            || steps.is_some_and(|steps| steps.needs(rank))
+        if !self.has(rank) {
+            return false;
+        }
+        !self.sent.contains(self.round_to(rank))
+            || !self.got.contains(self.round_from(rank))
+            || steps.is_some_and(|steps| steps.needs(self.place(rank)))
     }
 
     /// Ranks that this one waits for: some in each direction, others in each turn.
@@ -331,12 +371,13 @@ impl Exchange {
         };
         let sources = missing(&self.got).into_iter();
         let targets = missing(&self.sent).into_iter();
-        let sources = sources.map(|round| self.order.source(self.me, round));
+        let sources = sources.map(|round| self.source(round));
         let steps = self.steps.as_ref();
         let steps = steps.map(|steps| steps.waits_for(start, WATCHED as usize));
+        let steps = steps.into_iter().flatten();
         sources
-            .chain(targets.map(|round| self.order.target(self.me, round)))
-            .chain(steps.into_iter().flatten())
+            .chain(targets.map(|round| self.target(round)))
+            .chain(steps.map(|place| self.members.rank(place.0)))
     }
 
     pub(super) fn inbound_blocks(&self) -> usize {
@@ -354,7 +395,7 @@ impl Exchange {
     /// The exchange has failed at another rank, which says why, and how many bytes it had for each
     /// other where these are equal.
     pub(super) fn failed_there(&mut self, from: Rank, error: Error, bytes: Option<u64>) {
-        let round = self.order.round(from, self.me);
+        let round = self.round_from(from);
         let is_other =
             |bytes| bytes != self.receives(round) && (bytes > 0 || !self.got.contains(round));
         self.fail(match bytes.is_some_and(is_other) {
@@ -401,7 +442,10 @@ impl Exchange {
             if inbound.deadline(waits).is_some_and(|at| at <= io.now) {
                 let before = inbound.outstanding();
                 if let Some(pull) = inbound.time_out(io.now, waits) {
-                    io.say_pull(self.order.source(self.me, *round), block, pull);
+                    let from = self
+                        .members
+                        .rank(self.order.source(self.members.me(), *round));
+                    io.say_pull(from, block, pull);
                 }
                 io.credit.change(before, inbound.outstanding());
             }
@@ -437,8 +481,9 @@ impl Exchange {
     /// A rank is lost, whether this exchange needs it or not: the others may fail because of it, so
     /// who is waited for is asked soon, however long it has been silent.
     pub(super) fn hurry(&mut self, lost: Rank, io: &mut Io<'_>) {
+        let is_master = self.is_master(lost);
         if let Some(steps) = &mut self.steps {
-            steps.lost(lost, io);
+            steps.lost(is_master, io);
         }
         (self.ask_doublings, self.remind_doublings) = (0, 0);
         self.noted.clear();

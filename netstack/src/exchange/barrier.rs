@@ -9,6 +9,7 @@
 //!
 //! Invariant: it is done only after every rank has begun it.
 
+use super::group::Members;
 use super::io::Io;
 use super::message::Item;
 use super::{Error, OpId};
@@ -26,7 +27,7 @@ pub(super) struct Barrier {
     pub op: OpId,
     pub context: u16,
     pub number: u32,
-    size: u32,
+    members: Members,
     stage: u8,
     /// Stages whose token has come.
     arrived: u32,
@@ -41,13 +42,15 @@ fn stages(size: u32) -> u8 {
 }
 
 /// Who waits for this rank's token of a stage.
-fn target(me: Rank, size: u32, stage: u8) -> Rank {
-    Rank(((u64::from(me.0) + (1 << stage)) % u64::from(size)) as u32)
+fn target(members: &Members, stage: u8) -> Rank {
+    let (me, size) = (u64::from(members.me()), u64::from(members.size()));
+    members.rank(((me + (1 << stage)) % size) as u32)
 }
 
-fn source(me: Rank, size: u32, stage: u8) -> Rank {
-    let back = (1_u64 << stage) % u64::from(size);
-    Rank(((u64::from(me.0) + u64::from(size) - back) % u64::from(size)) as u32)
+fn source(members: &Members, stage: u8) -> Rank {
+    let (me, size) = (u64::from(members.me()), u64::from(members.size()));
+    let back = (1 << stage) % size;
+    members.rank(((me + size - back) % size) as u32)
 }
 
 impl Barrier {
@@ -55,7 +58,7 @@ impl Barrier {
     pub(super) fn new(
         op: OpId,
         (context, number): (u16, u32),
-        size: u32,
+        members: Members,
         arrived: u32,
         io: &mut Io<'_>,
     ) -> Self {
@@ -63,14 +66,14 @@ impl Barrier {
             op,
             context,
             number,
-            size,
+            members,
             stage: 0,
             arrived,
             ask_at: Instant::FAR_FUTURE,
             wait: Self::first_wait(io),
             failure: None,
         };
-        if stages(size) > 0 {
+        if stages(barrier.members.size()) > 0 {
             barrier.tell(0, io);
             barrier.advance(io);
         }
@@ -92,7 +95,7 @@ impl Barrier {
     pub(super) fn result(&self) -> Option<Result<u64, Error>> {
         match self.failure {
             Some(error) => Some(Err(error)),
-            None => (self.stage == stages(self.size)).then_some(Ok(0)),
+            None => (self.stage == stages(self.members.size())).then_some(Ok(0)),
         }
     }
 
@@ -102,8 +105,13 @@ impl Barrier {
     }
 
     /// Whom it waits for.
-    pub(super) fn waits_for(&self, me: Rank) -> Rank {
-        source(me, self.size, self.stage)
+    pub(super) fn waits_for(&self) -> Rank {
+        source(&self.members, self.stage)
+    }
+
+    /// A rank takes part in it.
+    pub(super) fn has(&self, rank: Rank) -> bool {
+        self.members.has(rank)
     }
 
     /// A token has come.
@@ -114,15 +122,15 @@ impl Barrier {
 
     /// A rank asks for a token.
     pub(super) fn asked(&self, from: Rank, stage: u8, io: &mut Io<'_>) {
-        if stage <= self.stage && from == target(io.me, self.size, stage) {
+        if stage <= self.stage && from == target(&self.members, stage) {
             self.tell(stage, io);
         }
     }
 
     fn advance(&mut self, io: &mut Io<'_>) {
-        while self.stage < stages(self.size) && self.arrived >> self.stage & 1 == 1 {
+        while self.stage < stages(self.members.size()) && self.arrived >> self.stage & 1 == 1 {
             self.stage += 1;
-            if self.stage < stages(self.size) {
+            if self.stage < stages(self.members.size()) {
                 self.tell(self.stage, io);
             }
         }
@@ -136,7 +144,7 @@ impl Barrier {
             number: self.number,
             stage,
         };
-        io.outbox.push(target(io.me, self.size, stage), token);
+        io.outbox.push(target(&self.members, stage), token);
     }
 
     /// When something is due.
@@ -144,7 +152,7 @@ impl Barrier {
         self.ask_at
     }
 
-    /// Does what is due. `ended` is a rank whose program has ended: where it was in the barrier to
+    /// Does what is due. `ended` is one of its ranks whose program has ended: where it was in the barrier to
     /// its end, so was every rank; else nobody will be.
     pub(super) fn tick(&mut self, ended: Option<Rank>, io: &mut Io<'_>) {
         if self.ask_at > io.now {
@@ -155,7 +163,7 @@ impl Barrier {
             number: self.number,
             stage: self.stage,
         };
-        let source = source(io.me, self.size, self.stage);
+        let source = source(&self.members, self.stage);
         for rank in ended
             .filter(|rank| *rank != source)
             .into_iter()

@@ -17,6 +17,7 @@ use super::alltoall::Exchange;
 use super::barrier::Barrier;
 use super::credit::{Credit, PACED_BELOW};
 use super::grants::{Grants, Train};
+use super::group::Members;
 use super::incoming::Receiving;
 use super::io::Io;
 use super::letters::{Letters, MAX_WITHDRAWN, Sending};
@@ -26,9 +27,9 @@ use super::numbers::{Line, Numbers};
 use super::outbox::Outbox;
 use super::own::Purpose;
 use super::published::steps::EarlyReports;
-use super::rounds::Order;
+use super::rounds::{Order, ranks_of_a_leaf};
 use super::{
-    BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Layout, MAX_BLOCK,
+    Among, BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Layout, MAX_BLOCK,
     MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
@@ -214,11 +215,11 @@ impl Endpoint {
                     .post(receiving, memory, io, &mut letters.events);
             }
             Op::AllToAll {
-                context,
+                among,
                 send,
                 receive,
-            } => self.begin_exchange(now, id, context as u16, send, receive),
-            Op::Barrier { context } => self.begin_barrier(now, id, context as u16),
+            } => self.begin_exchange(now, id, &among, (send, receive)),
+            Op::Barrier { among } => self.begin_barrier(now, id, &among),
         }
         self.liveness.start(now);
         self.copy_own(memory);
@@ -231,12 +232,10 @@ impl Endpoint {
     fn note_refused(&mut self, op: &Op, lost: Rank) {
         match *op {
             Op::Receive { from: None, .. } => self.lost.tell(lost),
-            Op::AllToAll { context, .. } => {
-                self.skip_exchange(context as u16, Error::RankLost(lost));
-            }
-            Op::Barrier { context } => {
-                let (line, context) = (Line::Barriers, context as u16);
-                let number = self.numbers.begin(context, line);
+            Op::AllToAll { ref among, .. } => self.skip_exchange(among, Error::RankLost(lost)),
+            Op::Barrier { ref among } => {
+                let (line, context) = (Line::Barriers, among.context as u16);
+                let number = self.numbers.begin(context, line, among.number);
                 self.numbers.spoil(context, line, number);
                 let error = Error::RankLost(lost);
                 self.numbers
@@ -262,7 +261,7 @@ impl Endpoint {
         let context = match *op {
             Op::Send { to, context, .. } => rank(to).map(|()| context),
             Op::Receive { from, context, .. } => from.map_or(Ok(()), rank).map(|()| context),
-            Op::AllToAll { context, .. } | Op::Barrier { context } => Ok(context),
+            Op::AllToAll { ref among, .. } | Op::Barrier { ref among } => Ok(among.context),
         }?;
         if context >= MAX_CONTEXTS {
             return Err(PostError::BadContext);
@@ -270,14 +269,11 @@ impl Endpoint {
         if self.operations() >= MAX_OPS {
             return Err(PostError::Full);
         }
-        let line = match op {
-            Op::AllToAll { .. } => Some(Line::Exchanges),
-            Op::Barrier { .. } => Some(Line::Barriers),
+        let members = match op {
+            Op::AllToAll { among, .. } => Some(self.check_among(Line::Exchanges, among)?),
+            Op::Barrier { among } => Some(self.check_among(Line::Barriers, among)?),
             Op::Send { .. } | Op::Receive { .. } => None,
         };
-        if line.is_some_and(|line| !self.numbers.has_room(context as u16, line)) {
-            return Err(PostError::TooManyContexts);
-        }
         match op {
             Op::Send { bytes, .. } if *bytes > MAX_BLOCK => Err(PostError::TooLong),
             Op::Send { to, .. } if self.lost.has(*to) => Err(PostError::Lost(*to)),
@@ -302,17 +298,24 @@ impl Endpoint {
                 }
             }
             Op::AllToAll { send, receive, .. } => {
-                self.check_layout(&send.layout)?;
-                self.check_layout(&receive.layout)?;
-                let me = self.config.me;
-                if send.layout.part(me).bytes != receive.layout.part(me).bytes {
+                let members = members.expect("the ranks of an exchange");
+                check_layout(&send.layout, members.size())?;
+                check_layout(&receive.layout, members.size())?;
+                let bytes = |layout: &Layout, place| layout.part(place).bytes;
+                let me = members.me();
+                if bytes(&send.layout, me) != bytes(&receive.layout, me) {
                     return Err(PostError::BadLayout);
                 }
-                let needs =
-                    |rank| send.layout.part(rank).bytes > 0 || receive.layout.part(rank).bytes > 0;
-                self.check_needed(needs)
+                self.check_needed(|rank| {
+                    let needs =
+                        |place| bytes(&send.layout, place) > 0 || bytes(&receive.layout, place) > 0;
+                    members.place(rank).is_some_and(needs)
+                })
             }
-            Op::Barrier { .. } => self.check_needed(|_| true),
+            Op::Barrier { .. } => {
+                let members = members.expect("the ranks of a barrier");
+                self.check_needed(|rank| members.has(rank))
+            }
             Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
             Op::Send { .. } => Ok(()),
         }
@@ -327,34 +330,61 @@ impl Endpoint {
         }
     }
 
-    fn check_layout(&self, layout: &Layout) -> Result<(), PostError> {
-        let (longest, is_complete) = match layout {
-            Layout::Equal { bytes } => (*bytes, true),
-            Layout::Parts(parts) => {
-                let longest = parts.iter().map(|part| part.bytes).max();
-                (
-                    longest.unwrap_or(0),
-                    parts.len() == self.config.size as usize,
-                )
-            }
-        };
-        match (is_complete, longest > MAX_BLOCK) {
-            (false, _) => Err(PostError::BadLayout),
-            (true, true) => Err(PostError::TooLong),
-            (true, false) => Ok(()),
+    /// Checks who takes part in an operation, and its number.
+    pub(super) fn check_among(&self, line: Line, among: &Among) -> Result<Members, PostError> {
+        if among.context >= MAX_CONTEXTS {
+            return Err(PostError::BadContext);
         }
+        let context = among.context as u16;
+        if !self.numbers.has_room(context, line) {
+            return Err(PostError::TooManyContexts);
+        }
+        if !self.numbers.may_be(context, line, among.number) {
+            return Err(PostError::BadNumber);
+        }
+        let (me, size) = (self.config.me, self.config.size);
+        let is_of_job = among.group.greatest().is_none_or(|rank| rank.0 < size);
+        let members = among.group.seen_by(me, size).filter(|_| is_of_job);
+        members.ok_or(PostError::BadGroup)
     }
 
-    fn begin_exchange(&mut self, now: Instant, op: OpId, context: u16, send: Side, receive: Side) {
-        let me = self.config.me;
-        let id = (context, self.numbers.begin(context, Line::Exchanges));
+    /// The ranks of an operation that was checked.
+    fn members(&self, among: &Among) -> Members {
+        let members = among.group.seen_by(self.config.me, self.config.size);
+        members.expect("a group that was checked")
+    }
+
+    /// The order of the rounds of a group: leaf after leaf where its ranks are placed so.
+    fn order_of(&self, members: &Members) -> Order {
+        if members.is_all() {
+            return self.order;
+        }
+        let leaf = self.order.leaf().map_or(0, |leaf| {
+            let switches = (0..members.size()).map(|place| members.rank(place).0 / leaf);
+            ranks_of_a_leaf(&switches.collect::<Vec<u32>>())
+        });
+        Order::new(members.size(), leaf)
+    }
+
+    fn begin_exchange(
+        &mut self,
+        now: Instant,
+        op: OpId,
+        among: &Among,
+        (send, receive): (Side, Side),
+    ) {
+        let context = among.context as u16;
+        let number = self.numbers.begin(context, Line::Exchanges, among.number);
+        let id = (context, number);
+        let members = self.members(among);
+        let me = members.me();
         let ready = self.take_early(id);
         let (from, to) = (send.layout.part(me), receive.layout.part(me));
         let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
+        let how = (self.order_of(&members), self.config.scheme, self.core);
         let io = io!(self, now);
-        let how = (self.order, self.config.scheme, self.core);
         let reports = self.early_reports.take(id);
-        let mut exchange = Exchange::new(op, id, (send, receive), how, reports, io);
+        let mut exchange = Exchange::new(op, id, (send, receive), members, how, reports, io);
         exchange.received_bytes = from.bytes;
         if from.bytes > 0 {
             exchange.copies_own = true;
@@ -367,17 +397,21 @@ impl Endpoint {
             io.credit.assume_unasked(now);
         }
         for (rank, bytes) in ready {
-            exchange.ready(rank, bytes, 0, io);
+            if exchange.has(rank) {
+                exchange.ready(rank, bytes, 0, io);
+            }
         }
         self.exchanges.push(exchange);
     }
 
-    fn begin_barrier(&mut self, now: Instant, op: OpId, context: u16) {
-        let id = (context, self.numbers.begin(context, Line::Barriers));
+    fn begin_barrier(&mut self, now: Instant, op: OpId, among: &Among) {
+        let context = among.context as u16;
+        let number = self.numbers.begin(context, Line::Barriers, among.number);
+        let (id, members) = ((context, number), self.members(among));
         let arrived = self.early_tokens.remove(&id).unwrap_or(0);
         let io = io!(self, now);
         self.barriers
-            .push(Barrier::new(op, id, self.config.size, arrived, io));
+            .push(Barrier::new(op, id, members, arrived, io));
     }
 
     /// Copies a piece of what this rank sends to itself.
@@ -470,10 +504,9 @@ impl Endpoint {
 
     /// Something under way needs this rank.
     pub fn waits_for(&self, rank: Rank) -> bool {
-        let me = self.config.me;
         let mut barriers = self.barriers.iter();
         self.exchanges.iter().any(|exchange| exchange.needs(rank))
-            || barriers.any(|barrier| barrier.waits_for(me) == rank)
+            || barriers.any(|barrier| barrier.waits_for() == rank)
             || self.letters.waits_for().any(|other| other == rank)
     }
 
@@ -569,10 +602,10 @@ impl Endpoint {
         self.exchanges
             .iter_mut()
             .for_each(|exchange| exchange.tick(io));
-        let ended = self.lost.earliest_ended();
-        self.barriers
-            .iter_mut()
-            .for_each(|barrier| barrier.tick(ended, io));
+        for barrier in &mut self.barriers {
+            let ended = self.lost.earliest_ended(|rank| barrier.has(rank));
+            barrier.tick(ended, io);
+        }
         self.letters.tick(io);
         if self.liveness.deadline() <= now {
             self.check_liveness(now);
@@ -586,7 +619,7 @@ impl Endpoint {
         self.looks = self.looks.wrapping_add(1);
         let exchanges = self.exchanges.iter();
         let exchanges = exchanges.flat_map(|exchange| exchange.waits_for(turn));
-        let barriers = self.barriers.iter().map(|barrier| barrier.waits_for(me));
+        let barriers = self.barriers.iter().map(Barrier::waits_for);
         let all = exchanges.chain(barriers).chain(self.letters.waits_for());
         let all = all.filter(|rank| *rank != me);
         let all: Vec<Rank> = all.collect();
@@ -765,6 +798,22 @@ impl Endpoint {
             queued: self.outbox.len(),
             eager_bytes: self.letters.kept_bytes(),
         }
+    }
+}
+
+/// A layout names a block for each of so many ranks, none too long.
+fn check_layout(layout: &Layout, size: u32) -> Result<(), PostError> {
+    let (longest, is_complete) = match layout {
+        Layout::Equal { bytes } => (*bytes, true),
+        Layout::Parts(parts) => {
+            let longest = parts.iter().map(|part| part.bytes).max();
+            (longest.unwrap_or(0), parts.len() == size as usize)
+        }
+    };
+    match (is_complete, longest > MAX_BLOCK) {
+        (false, _) => Err(PostError::BadLayout),
+        (true, true) => Err(PostError::TooLong),
+        (true, false) => Ok(()),
     }
 }
 

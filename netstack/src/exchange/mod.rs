@@ -16,6 +16,7 @@
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations, which act on `io`. `inbound`, `grants`: both
 //!   ends of a block.
+//! - [`Group`]: who takes part in an exchange or a barrier.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `settings`: what a launch says. `credit`: how much may be under way. `liveness`: who is gone.
 //!
@@ -35,6 +36,7 @@ mod credit;
 mod endpoint;
 pub mod envelope;
 mod grants;
+mod group;
 mod inbound;
 mod incoming;
 mod io;
@@ -53,6 +55,7 @@ mod tests;
 pub mod wire;
 
 pub use endpoint::Endpoint;
+pub use group::{Group, GroupError, Listed};
 pub use message::{Body, Packet};
 pub use scheme::{Active, Baseline, Conflict, Scheme, SchemeError};
 pub use settings::{SettingError, Settings, Wrong};
@@ -165,21 +168,47 @@ pub enum Op {
         /// Most bytes it may have.
         capacity: u64,
     },
-    /// A block from every rank to every rank. All ranks post it, in the same order within a
-    /// context.
+    /// A block from every rank of a group to every rank of it. All of them post it.
     AllToAll {
-        /// Below [`MAX_CONTEXTS`].
-        context: u32,
+        /// Who takes part.
+        among: Among,
         /// What goes to whom.
         send: Side,
         /// What comes from whom: each as long as its sender says.
         receive: Side,
     },
-    /// Done when all ranks have posted it, in the same order within a context.
+    /// Done when all ranks of a group have posted it.
     Barrier {
-        /// Below [`MAX_CONTEXTS`].
-        context: u32,
+        /// Who takes part.
+        among: Among,
     },
+}
+
+/// Who takes part in an exchange or a barrier, and which one of theirs it is.
+///
+/// The exchanges of a context are numbered from 0 on, and its barriers likewise; the ranks of a
+/// group take part in the same order. Groups may share a context as long as no rank is in two of
+/// them. A context that a rank has used in another group goes on at a number that all ranks of the
+/// new one have agreed upon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Among {
+    /// Below [`MAX_CONTEXTS`].
+    pub context: u32,
+    /// The ranks; this one is among them.
+    pub group: Group,
+    /// It has this number, where the next of this rank has a smaller one; 0: the next. Less than
+    /// half of all numbers ahead.
+    pub number: u32,
+}
+
+impl Among {
+    /// The next of all ranks of the job in a context.
+    pub fn all(context: u32) -> Self {
+        Among {
+            context,
+            ..Among::default()
+        }
+    }
 }
 
 /// One direction of an all-to-all exchange.
@@ -191,7 +220,7 @@ pub struct Side {
     pub layout: Layout,
 }
 
-/// Where the blocks of the ranks are in a buffer.
+/// Where the blocks of the ranks are in a buffer: by their places in the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// One after the other, each of so many bytes.
@@ -199,7 +228,7 @@ pub enum Layout {
         /// Bytes of a block.
         bytes: u64,
     },
-    /// As listed, one part for each rank.
+    /// As listed, one part for each rank of the group.
     Parts(Vec<Part>),
 }
 
@@ -213,14 +242,14 @@ pub struct Part {
 }
 
 impl Layout {
-    /// The block of a rank.
-    pub fn part(&self, rank: Rank) -> Part {
+    /// The block of the rank at a place.
+    pub fn part(&self, place: u32) -> Part {
         match self {
             Layout::Equal { bytes } => Part {
-                offset: u64::from(rank.0).saturating_mul(*bytes),
+                offset: u64::from(place).saturating_mul(*bytes),
                 bytes: *bytes,
             },
-            Layout::Parts(parts) => parts.get(rank.0 as usize).copied().unwrap_or_default(),
+            Layout::Parts(parts) => parts.get(place as usize).copied().unwrap_or_default(),
         }
     }
 }
@@ -283,12 +312,16 @@ pub enum PostError {
     BadRank,
     /// There is no such context.
     BadContext,
+    /// This rank is not of the group, or a rank of it is none of the job.
+    BadGroup,
+    /// The number is before those that this rank has begun, or too far ahead.
+    BadNumber,
     /// This rank has used [`MAX_CONTEXTS_USED`] contexts for exchanges and barriers already: use
     /// one of these.
     TooManyContexts,
     /// A block is longer than [`MAX_BLOCK`].
     TooLong,
-    /// A layout does not list every rank, or the own block has two lengths.
+    /// A layout does not list every rank of the group, or the own block has two lengths.
     BadLayout,
     /// This rank is lost, and the operation needs it.
     Lost(Rank),

@@ -93,10 +93,20 @@ impl Numbers {
             || self.counts.keys().filter(|of| used(of)).count() < MAX_CONTEXTS_USED
     }
 
-    /// The number of an operation that begins, in a context that there is room for.
-    pub(super) fn begin(&mut self, context: u16, line: Line) -> u32 {
+    /// An operation may have this number: it is not before those that have begun, or is 0.
+    pub(super) fn may_be(&self, context: u16, line: Line, number: u32) -> bool {
+        number == 0 || number <= NUMBER_MASK && self.is_ahead(context, line, number)
+    }
+
+    /// The number of an operation that begins, in a context that there is room for: the next one,
+    /// or `least` where that is ahead of it. Those between were of groups that this rank was not
+    /// in.
+    pub(super) fn begin(&mut self, context: u16, line: Line, least: u32) -> u32 {
         let count = self.counts.entry((context, line)).or_default();
-        let number = count.next;
+        let number = match is_before(count.next, least) {
+            true => least,
+            false => count.next,
+        };
         count.next = next(number);
         if since(number, count.last) > FORGOTTEN {
             *count = Count {
@@ -170,7 +180,7 @@ mod tests {
             let mut numbers = Numbers::default();
             let mut failed = BTreeSet::new();
             for _ in 0..400 {
-                numbers.begin(3, LINE);
+                numbers.begin(3, LINE, 0);
             }
             for (number, again) in failures {
                 numbers.spoil(3, LINE, number);
@@ -212,6 +222,19 @@ mod tests {
     }
 
     #[test]
+    fn a_number_may_be_ahead_of_the_next_and_not_before_it() {
+        let mut numbers = Numbers::default();
+        assert_eq!([0, 0].map(|least| numbers.begin(1, LINE, least)), [0, 1]);
+        assert!(numbers.may_be(1, LINE, 9) && !numbers.may_be(1, LINE, 1));
+        assert!(!numbers.may_be(1, LINE, NUMBER_MASK + 3) && numbers.may_be(1, LINE, 0));
+        assert_eq!(
+            [9, 0, 4].map(|least| numbers.begin(1, LINE, least)),
+            [9, 10, 11]
+        );
+        assert!(!numbers.is_ahead(1, LINE, 5) && !numbers.is_spoiled(1, LINE, 5));
+    }
+
+    #[test]
     fn numbers_that_come_round_again_are_new() {
         let mut numbers = Numbers::default();
         numbers.spoil(
@@ -221,7 +244,7 @@ mod tests {
         );
         assert!(numbers.is_spoiled(0, LINE, 0));
         numbers.counts.get_mut(&(0, LINE)).unwrap().next = FORGOTTEN + 1;
-        numbers.begin(0, LINE);
+        numbers.begin(0, LINE, 0);
         assert!(!numbers.is_spoiled(0, LINE, 0));
         assert!(numbers.is_ahead(0, LINE, FORGOTTEN + 2));
         assert!(!numbers.is_ahead(0, LINE, FORGOTTEN + 1));

@@ -36,8 +36,9 @@ pub trait Baseline: fmt::Debug + Sync {
     /// What it is called.
     fn name(&self) -> &'static str;
 
-    /// All rounds, in the order in which a rank serves them; None: in the order of their numbers.
-    fn sequence(&self, _order: &Order, _me: Rank, _rng: &mut Rng) -> Option<Vec<u32>> {
+    /// All rounds, in the order in which the rank at place `me` serves them; None: in the order of
+    /// their numbers.
+    fn sequence(&self, _order: &Order, _me: u32, _rng: &mut Rng) -> Option<Vec<u32>> {
         None
     }
 

@@ -13,6 +13,7 @@ mod busy;
 mod closing;
 mod compared;
 mod endings;
+mod groups;
 mod hostile;
 mod late;
 mod lost;
@@ -185,7 +186,7 @@ fn exchange(net: &mut Net, bytes: impl Fn(u32, u32) -> u64) -> Vec<Op> {
                 layout: Layout::Parts(parts),
             };
             Op::AllToAll {
-                context: 0,
+                among: Among::all(0),
                 send: side(0, send),
                 receive: side(1, receive),
             }
@@ -347,7 +348,12 @@ fn a_barrier_is_done_when_all_have_reached_it() {
     for (size, loss) in [(1, 0), (2, 0), (3, 20), (8, 20), (13, 10)] {
         let mut net = Net::new(size, Scheme::Default, loss, 3);
         for rank in 1..size {
-            net.post(rank, Op::Barrier { context: 4 });
+            net.post(
+                rank,
+                Op::Barrier {
+                    among: Among::all(4),
+                },
+            );
         }
         for _ in 0..50 {
             net.send_all();
@@ -357,10 +363,20 @@ fn a_barrier_is_done_when_all_have_reached_it() {
             }
         }
         assert!(net.events.iter().all(Vec::is_empty));
-        net.post(0, Op::Barrier { context: 4 });
+        net.post(
+            0,
+            Op::Barrier {
+                among: Among::all(4),
+            },
+        );
         net.run(1, Micros::from_secs(5));
         for rank in 0..size {
-            net.post(rank, Op::Barrier { context: 4 });
+            net.post(
+                rank,
+                Op::Barrier {
+                    among: Among::all(4),
+                },
+            );
         }
         net.run(2, Micros::from_secs(5));
         assert_done(&net);
@@ -395,7 +411,7 @@ fn unequal_lengths_are_an_error() {
         net.post(
             0,
             Op::AllToAll {
-                context: 0,
+                among: Among::all(0),
                 send: side(0, [0, sent]),
                 receive: side(1, [0, 100]),
             },
@@ -403,7 +419,7 @@ fn unequal_lengths_are_an_error() {
         net.post(
             1,
             Op::AllToAll {
-                context: 0,
+                among: Among::all(0),
                 send: side(0, [100, 0]),
                 receive: side(1, [expected, 0]),
             },
@@ -436,7 +452,7 @@ fn every_rank_names_the_one_whose_blocks_have_another_length() {
                     layout: Layout::Equal { bytes },
                 };
                 let op = Op::AllToAll {
-                    context: 0,
+                    among: Among::all(0),
                     send: side(0),
                     receive: side(1),
                 };
@@ -470,7 +486,7 @@ fn exchanges_begin_in_the_order_of_the_leaves_once_these_are_known() {
             layout: Layout::Equal { bytes: 10_000 },
         };
         let op = Op::AllToAll {
-            context: 0,
+            among: Among::all(0),
             send: side(0),
             receive: side(1),
         };
@@ -486,7 +502,7 @@ fn exchanges_begin_in_the_order_of_the_leaves_once_these_are_known() {
     };
     let of = |leaf| {
         let order = rounds::Order::new(8, leaf);
-        let targets = (0..8).map(|round| order.target(Rank(1), round).0);
+        let targets = (0..8).map(|round| order.target(1, round));
         targets.filter(|to| *to != 1).collect::<Vec<u32>>()
     };
     assert_ne!(of(0), of(4));
@@ -517,7 +533,13 @@ fn all_hear_of_a_rank_that_dies() {
             );
             assert!(is_named, "rank {rank}: {events:?}");
         }
-        let again = net.ranks[0].post(net.now, Op::Barrier { context: 0 }, &mut net.memory[0]);
+        let again = net.ranks[0].post(
+            net.now,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+            &mut net.memory[0],
+        );
         assert_eq!(again, Err(PostError::Lost(Rank(4))));
     }
 }
@@ -526,7 +548,12 @@ fn all_hear_of_a_rank_that_dies() {
 fn who_waits_for_a_rank_that_ends_hears_at_once() {
     let mut net = Net::new(4, Scheme::Default, 0, 5);
     for rank in 0..3 {
-        net.post(rank, Op::Barrier { context: 0 });
+        net.post(
+            rank,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
     }
     net.send_all();
     net.ranks[3].leave(net.now);
@@ -695,7 +722,7 @@ fn memory_that_is_gone_ends_the_operation_on_both_sides() {
         net.post(
             rank,
             Op::AllToAll {
-                context: 0,
+                among: Among::all(0),
                 send: side(0),
                 receive: side(1),
             },
@@ -723,7 +750,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(post(send(1, 0, 0, MAX_BLOCK + 1)), Err(PostError::TooLong));
     assert_eq!(
         post(Op::Barrier {
-            context: MAX_CONTEXTS
+            among: Among::all(MAX_CONTEXTS)
         }),
         Err(PostError::BadContext)
     );
@@ -736,7 +763,7 @@ fn what_cannot_be_is_refused() {
         bytes: 1,
     };
     let short = Op::AllToAll {
-        context: 0,
+        among: Among::all(0),
         send: side(vec![part]),
         receive: side(vec![part, part]),
     };

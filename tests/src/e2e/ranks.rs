@@ -69,6 +69,20 @@ pub const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "ranks-in-groups",
+        boot: Boot::Network,
+        run: |cluster| {
+            for scheme in ["default", "published-L=2"] {
+                let setting = format!("HEARTH_EXCHANGE=scheme={scheme}");
+                let program = cluster.program("ranks-groups");
+                let run = ["run", "-n", "4", "--env", &setting, &program];
+                let said = cluster.hearth(&run)?.expect_code(0)?.out();
+                ensure!(said == "ranks-groups: ok\n", "{scheme}: it says {said:?}");
+            }
+            Ok(())
+        },
+    },
+    Scenario {
         name: "ranks-that-end",
         boot: Boot::Network,
         run: ended,

@@ -28,7 +28,7 @@ use hearth_abi::exchange::{OUTSTANDING_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
 use netstack::exchange::{
-    Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
+    Among, Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
@@ -245,11 +245,11 @@ impl Exchange {
     /// done ([`Endpoint::sit_out`]).
     ///
     /// # Errors
-    /// EINVAL for a context that there is not, ENODATA when the job's ranks cannot be reached.
+    /// EINVAL for a context or group that there is not, ENODATA when the job's ranks cannot be reached.
     pub fn sit_out(
         &mut self,
         now: Instant,
-        context: u32,
+        among: &Among,
         (rank, why): (Rank, Why),
     ) -> Result<(), Errno> {
         let error = match why {
@@ -258,7 +258,7 @@ impl Exchange {
             Why::Withdrawn => Error::Withdrawn(rank),
         };
         let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
-        endpoint.sit_out(context, error).map_err(errno)
+        endpoint.sit_out(among, error).map_err(errno)
     }
 
     /// How a request stands.
@@ -660,9 +660,12 @@ fn errno(error: PostError) -> Errno {
         PostError::Full => Errno::ENOBUFS,
         PostError::TooManyContexts => Errno::ENOSPC,
         PostError::Lost(_) => Errno::EHOSTDOWN,
-        PostError::BadRank | PostError::BadContext | PostError::TooLong | PostError::BadLayout => {
-            Errno::EINVAL
-        }
+        PostError::BadRank
+        | PostError::BadContext
+        | PostError::BadGroup
+        | PostError::BadNumber
+        | PostError::TooLong
+        | PostError::BadLayout => Errno::EINVAL,
     }
 }
 

@@ -19,7 +19,7 @@ use hearth_abi::exchange::{
 };
 use kernel_core::fault::Access;
 use kernel_core::program::UserSlice;
-use netstack::exchange::{BufferId, Layout, Op, Part, Side};
+use netstack::exchange::{Among, BufferId, Group, GroupError, Layout, Op, Part, Side};
 use netstack::ids::Rank;
 use netstack::time::{Instant, Micros};
 
@@ -39,6 +39,8 @@ const PIECE: u64 = 1 << 20;
 const LISTED: usize = 64;
 /// What an exchange takes of the heap for each rank: which blocks have come and gone, who is ready.
 const RANK_BYTES: u64 = 16;
+/// What a group takes of it for each of its ranks, while it is made too.
+const GROUP_BYTES: usize = 16;
 
 impl Current<'_> {
     pub(super) fn hearth_self(&mut self, args: Args) -> Result<u64, Stop> {
@@ -80,13 +82,23 @@ impl Current<'_> {
         if flags & !allowed != 0 {
             return Err(Errno::EINVAL.into());
         }
+        let among = match kind {
+            Kind::AllToAll | Kind::Barrier => self.among(&operation)?,
+            Kind::Send | Kind::Receive => {
+                let unused = (operation.group_size, operation.group, operation.number);
+                if unused != (0, 0, 0) {
+                    return Err(Errno::EINVAL.into());
+                }
+                Among::default()
+            }
+        };
         if flags & SIT_OUT != 0 {
             let why = Why::from_number(tag).ok_or(Errno::EINVAL)?;
             let exchange = self.services.exchange();
             if !exchange.has_room(0) {
                 return Err(Errno::ENOMEM.into());
             }
-            exchange.sit_out(time::now(), context, (rank, why))?;
+            exchange.sit_out(time::now(), &among, (rank, why))?;
             self.poll();
             return Ok(0);
         }
@@ -113,8 +125,8 @@ impl Current<'_> {
                     capacity: operation.receive_bytes,
                 }
             }
-            Kind::AllToAll => self.all_to_all(&operation)?,
-            Kind::Barrier => Op::Barrier { context },
+            Kind::AllToAll => self.all_to_all(&operation, among)?,
+            Kind::Barrier => Op::Barrier { among },
         };
         if flags & CHECK != 0 {
             return Ok(0);
@@ -132,7 +144,59 @@ impl Current<'_> {
         Ok(request.into())
     }
 
-    fn all_to_all(&mut self, operation: &Operation) -> Result<Op, Stop> {
+    /// Who takes part in an exchange or a barrier.
+    fn among(&mut self, operation: &Operation) -> Result<Among, Stop> {
+        let Operation {
+            context,
+            group_size,
+            group,
+            number,
+            ..
+        } = *operation;
+        let group = match (group_size, group) {
+            (0, 0) => Group::All,
+            (0, _) | (_, 0) => return Err(Errno::EINVAL.into()),
+            (size, _) if size > self.process.spec.size => return Err(Errno::EINVAL.into()),
+            (size, list) => self.group(list, size)?,
+        };
+        Ok(Among {
+            context,
+            group,
+            number,
+        })
+    }
+
+    /// The group of the ranks in a list of the program's.
+    fn group(&mut self, list: u64, size: u32) -> Result<Group, Stop> {
+        let size = size as usize;
+        let needed = (size * GROUP_BYTES) as u64;
+        if !self.services.exchange().has_room(needed) {
+            return Err(Errno::ENOMEM.into());
+        }
+        let mut ranks = Vec::new();
+        ranks.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+        while ranks.len() < size {
+            let length = (size - ranks.len()).min(LISTED) * size_of::<u32>();
+            let done = (ranks.len() * size_of::<u32>()) as u64;
+            let start = list.checked_add(done).ok_or(Errno::EFAULT)?;
+            let mut bytes = [0; LISTED * size_of::<u32>()];
+            self.read_user(UserSlice::new(start, length as u64)?, &mut bytes[..length])?;
+            let (words, _) = bytes[..length].as_chunks();
+            ranks.extend(words.iter().copied().map(u32::from_le_bytes).map(Rank));
+            self.look_up()?;
+        }
+        let group = Group::listed(ranks).map_err(|error| match error {
+            GroupError::Memory => Errno::ENOMEM,
+            GroupError::Length | GroupError::Twice(_) => Errno::EINVAL,
+        });
+        Ok(group?)
+    }
+
+    fn all_to_all(&mut self, operation: &Operation, among: Among) -> Result<Op, Stop> {
+        let size = match operation.group_size {
+            0 => self.process.spec.size,
+            size => size,
+        };
         let lists = [
             operation.send_counts,
             operation.send_offsets,
@@ -143,7 +207,7 @@ impl Current<'_> {
             [0, 0, 0, 0] => 0,
             _ => 2 * size_of::<Part>() as u64,
         };
-        let needed = u64::from(self.process.spec.size) * (RANK_BYTES + listed);
+        let needed = u64::from(size) * (RANK_BYTES + listed);
         if !self.services.exchange().has_room(needed) {
             return Err(Errno::ENOMEM.into());
         }
@@ -153,27 +217,27 @@ impl Current<'_> {
                 (equal(operation.send_bytes), equal(operation.receive_bytes))
             }
             [to, to_at, from, from_at] if !lists.contains(&0) => (
-                Layout::Parts(self.parts(to, to_at)?),
-                Layout::Parts(self.parts(from, from_at)?),
+                Layout::Parts(self.parts(size, to, to_at)?),
+                Layout::Parts(self.parts(size, from, from_at)?),
             ),
             _ => return Err(Errno::EINVAL.into()),
         };
-        self.bring_in_blocks(operation.send, &send, Access::Read)?;
-        self.bring_in_blocks(operation.receive, &receive, Access::Write)?;
+        self.bring_in_blocks(size, operation.send, &send, Access::Read)?;
+        self.bring_in_blocks(size, operation.receive, &receive, Access::Write)?;
         let side = |address: u64, layout: Layout| Side {
             buffer: BufferId(address),
             layout,
         };
         Ok(Op::AllToAll {
-            context: operation.context,
+            among,
             send: side(operation.send, send),
             receive: side(operation.receive, receive),
         })
     }
 
-    /// The blocks that two lists of the program name.
-    fn parts(&mut self, counts: u64, offsets: u64) -> Result<Vec<Part>, Stop> {
-        let size = self.process.spec.size as usize;
+    /// The blocks that two lists of the program name, for so many ranks.
+    fn parts(&mut self, size: u32, counts: u64, offsets: u64) -> Result<Vec<Part>, Stop> {
+        let size = size as usize;
         let mut parts = Vec::new();
         parts.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
         while parts.len() < size {
@@ -196,15 +260,16 @@ impl Current<'_> {
         Ok(parts)
     }
 
-    /// Brings in the blocks of one side.
+    /// Brings in the blocks of one side, for so many ranks.
     fn bring_in_blocks(
         &mut self,
+        size: u32,
         address: u64,
         layout: &Layout,
         access: Access,
     ) -> Result<(), Stop> {
-        for rank in 0..self.process.spec.size {
-            let part = layout.part(Rank(rank));
+        for place in 0..size {
+            let part = layout.part(place);
             if part.bytes > 0 {
                 let start = address.checked_add(part.offset).ok_or(Errno::EFAULT)?;
                 self.bring_in(UserSlice::new(start, part.bytes)?, access)?;

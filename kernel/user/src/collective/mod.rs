@@ -3,6 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `all_to_all` | blocks from every rank to every other; gather and scatter are those where one rank receives or sends |
+//! | `group` | all-to-all and barrier of some ranks |
 //! | `broadcast` | one rank's data to all |
 //! | `reduce` | values of all ranks combined into one |
 //! | `letters` | the messages of those two |
@@ -18,12 +19,15 @@
 
 mod all_to_all;
 mod broadcast;
+mod group;
 mod letters;
 mod reduce;
 #[cfg(test)]
 mod tests;
 
 use core::ops::Range;
+
+pub use group::Group;
 
 use crate::scope::{self, Scope};
 use crate::{Result, World};

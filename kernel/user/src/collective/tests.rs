@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::COLLECTIVE;
 use super::letters::{Kind, Letters};
 use crate::call::{Shortage, lack, run};
 use crate::{Combine, Error, World};
@@ -266,4 +267,32 @@ fn a_reason_that_may_not_stay_is_taken_back() {
     });
     // That nothing is left outstanding is looked at when a rank ends.
     assert_eq!(sums, [Ok([3]); 2]);
+}
+
+#[test]
+fn rows_and_columns_of_a_grid_exchange() {
+    for (rows, columns) in [(1, 1), (2, 2), (2, 3), (3, 2)] {
+        run(rows * columns, |world| {
+            let (row, column) = (world.rank() / columns, world.rank() % columns);
+            let of_row: Vec<u32> = (0..columns).rev().map(|at| row * columns + at).collect();
+            let of_column: Vec<u32> = (0..rows).map(|at| at * columns + column).collect();
+            for (ranks, context) in [(&of_row, 1), (&of_column, 2)] {
+                let group = world.group(ranks, context).unwrap();
+                let send: Vec<u32> = ranks.iter().map(|to| world.rank() * 100 + to).collect();
+                let mut receive = vec![0; ranks.len()];
+                group.all_to_all(&send, &mut receive).unwrap();
+                let wanted = ranks.iter().map(|from| from * 100 + world.rank());
+                assert!(receive.into_iter().eq(wanted));
+                group.barrier().unwrap();
+                assert_eq!(
+                    group.all_to_all(&[0_u8; 7], &mut [0_u8; 6]),
+                    Err(Error::Invalid)
+                );
+            }
+            let other = [world.rank() + 1];
+            assert_eq!(world.group(&other, 1).err(), Some(Error::Invalid));
+            assert_eq!(world.group(&of_row, COLLECTIVE).err(), Some(Error::Invalid));
+            assert_eq!(world.group(&of_row, 0).err(), Some(Error::Invalid));
+        });
+    }
 }

@@ -13,7 +13,6 @@
 
 use netstack::exchange::rounds::Order;
 use netstack::exchange::{Active, Baseline, Conflict, Scheme};
-use netstack::ids::Rank;
 use netstack::rng::Rng;
 
 /// Everything at once: each rank sends its blocks in the order of the ranks' numbers.
@@ -69,8 +68,8 @@ impl Baseline for AtOnce {
         "at-once"
     }
 
-    fn sequence(&self, order: &Order, me: Rank, _: &mut Rng) -> Option<Vec<u32>> {
-        let rounds = (0..order.rounds()).map(|to| order.round(me, Rank(to)));
+    fn sequence(&self, order: &Order, me: u32, _: &mut Rng) -> Option<Vec<u32>> {
+        let rounds = (0..order.rounds()).map(|to| order.round(me, to));
         Some(rounds.collect())
     }
 }
@@ -84,7 +83,7 @@ impl Baseline for AtOnceRandom {
     }
 
     /// By Fisher and Yates.
-    fn sequence(&self, order: &Order, _: Rank, rng: &mut Rng) -> Option<Vec<u32>> {
+    fn sequence(&self, order: &Order, _: u32, rng: &mut Rng) -> Option<Vec<u32>> {
         let mut all: Vec<u32> = (0..order.rounds()).collect();
         for place in (1..all.len()).rev() {
             all.swap(place, rng.below(place as u64 + 1) as usize);
@@ -160,7 +159,7 @@ mod tests {
     fn every_order_has_each_round_once() {
         let (order, mut rng) = (Order::new(12, 4), Rng::new(7));
         for baseline in [&AtOnce as &dyn Baseline, &AtOnceRandom] {
-            let mut rounds = baseline.sequence(&order, Rank(5), &mut rng).unwrap();
+            let mut rounds = baseline.sequence(&order, 5, &mut rng).unwrap();
             rounds.sort_unstable();
             assert!(rounds.into_iter().eq(0..12), "{baseline:?}");
         }

@@ -10,7 +10,7 @@ use netstack::MAX_DATAGRAM;
 use netstack::exchange::message::Data;
 use netstack::exchange::wire::DATA_OVERHEAD;
 use netstack::exchange::{
-    Body, Config, Endpoint, Error, Event, Footprint, Op, PACKET, Packet, Side,
+    Among, Body, Config, Endpoint, Error, Event, Footprint, Op, PACKET, Packet, Side,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::rng::Rng;
@@ -290,7 +290,7 @@ impl World {
         let (send, receive) = station.memory.layouts();
         let side = |buffer, layout| Side { buffer, layout };
         let op = Op::AllToAll {
-            context: 0,
+            among: Among::all(0),
             send: side(SENT, send),
             receive: side(RECEIVED, receive),
         };

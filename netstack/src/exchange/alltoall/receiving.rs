@@ -22,7 +22,7 @@ impl Exchange {
         pushed: u8,
         io: &mut Io<'_>,
     ) {
-        let round = self.order.round(from, self.me);
+        let round = self.round_from(from);
         if bytes == 0 && self.got.contains(round) {
             // An answer that is late: nothing is missing.
             return;
@@ -81,8 +81,8 @@ impl Exchange {
         memory: &mut dyn Memory,
         io: &mut Io<'_>,
     ) {
-        let round = self.order.round(from, self.me);
-        let part = self.receive.layout.part(from);
+        let round = self.round_from(from);
+        let part = self.receive.layout.part(self.place(from).0);
         let expected = self.receives(round);
         let last = data.first + 63 - data.packets.leading_zeros();
         let fits = last < packets(expected)
@@ -160,7 +160,7 @@ impl Exchange {
         let block = self.block();
         for place in 1..=LAST.min(self.next_last) {
             let round = self.last[(self.next_last - place) % LAST];
-            let from = self.order.source(self.me, round);
+            let from = self.source(round);
             io.outbox.push(from, Item::Got { block });
         }
     }
@@ -222,13 +222,13 @@ impl Exchange {
             context: self.context,
             number: self.number,
         };
-        io.outbox.push(self.order.source(self.me, round), item);
+        io.outbox.push(self.source(round), item);
     }
 
     /// A sender has sent all that it was asked for.
     pub(in crate::exchange) fn served(&mut self, from: Rank, serial: u16, io: &mut Io<'_>) {
         io.credit.served(io.now, from, self.block(), serial);
-        if let Some(inbound) = self.inbound.get_mut(&self.order.round(from, self.me)) {
+        if let Some(inbound) = self.inbound.get_mut(&self.round_from(from)) {
             let before = inbound.outstanding();
             inbound.served(io.now, serial);
             io.credit.change(before, inbound.outstanding());
@@ -308,8 +308,7 @@ impl Exchange {
             // One excludes the others.
             Some(_) if !self.inbound.is_empty() => None,
             Some(Conflict::Heaviest(weight)) => {
-                let weight =
-                    |round| weight(self.order.source(self.me, round), self.receives(round));
+                let weight = |round| weight(self.source(round), self.receives(round));
                 self.waiting.iter().max_by_key(|round| weight(**round))
             }
             _ => self.waiting.range(at..).next(),
@@ -341,6 +340,7 @@ impl Exchange {
         let is_near_end = round + ENDS_TOLD >= self.order.rounds();
         let is_other = self.scheme != Scheme::Default;
         let end_told = io.credit.is_lossy() || is_short || is_near_end || is_other;
+        let from = self.source(round);
         let Some(inbound) = self.inbound.get_mut(&round) else {
             return false;
         };
@@ -363,7 +363,7 @@ impl Exchange {
         if again > 0 && self.scheme == Scheme::Default {
             io.credit.repaired(again);
         }
-        let from = self.order.source(self.me, round);
+
         match is_short {
             true => io.credit.asked_for_missing(io.now, from, block, &pull),
             false => io.credit.asked(io.now, from, pull.first),

@@ -86,7 +86,7 @@ impl Exchange {
             let Some(to) = steps.target() else {
                 return;
             };
-            let round = self.order.round(self.me, to);
+            let round = self.order.round(self.members.me(), to.0);
             if self.sent.contains(round) {
                 steps.target_served(io);
                 continue;
@@ -98,22 +98,24 @@ impl Exchange {
         }
     }
 
-    /// The master hears of a rank.
+    /// The master hears of a rank that takes part.
     pub(in crate::exchange) fn hear_as_master(&mut self, from: Rank, step: u32, io: &mut Io<'_>) {
+        let place = self.place(from);
         if let Some(steps) = &mut self.steps {
-            steps.master_hears(from, step, io);
+            steps.master_hears(place, step, io);
             self.advance_steps(io);
         }
     }
 
-    /// The master names a target (step, place, targets in all, rank).
+    /// The master names a target (step, place in the step, targets in all, place of the rank).
     pub(in crate::exchange) fn told_by_master(
         &mut self,
         told: (u32, u16, u16, Rank),
         io: &mut Io<'_>,
     ) {
         let (rounds, (.., count, to)) = (self.order.rounds(), told);
-        let is_possible = to.0 < rounds && to != self.me && u32::from(count) <= rounds;
+        let me = self.members.me();
+        let is_possible = to.0 < rounds && to.0 != me && u32::from(count) <= rounds;
         if let Some(steps) = self.steps.as_mut().filter(|_| is_possible) {
             steps.told(told, io);
             self.advance_steps(io);
@@ -122,7 +124,7 @@ impl Exchange {
 
     /// The receiver serves somebody else: this rank asks again after a random time, which grows.
     pub(in crate::exchange) fn busy(&mut self, from: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
+        let round = self.round_to(from);
         if let Some(slot) = self.slots.get_mut(&round) {
             let block = io.credit.takes(slot.packets.into());
             slot.conflicts = (slot.conflicts + 1).min(MAX_DOUBLINGS);
@@ -134,7 +136,7 @@ impl Exchange {
     /// The receiver knows that this rank is ready, and has not begun or has others before it; it
     /// asks. Its place is for others until then.
     pub(in crate::exchange) fn noted(&mut self, from: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
+        let round = self.round_to(from);
         if self.scheme == Scheme::Default && self.parked.contains(&round) {
             self.noted.insert(round);
             return;
@@ -225,11 +227,11 @@ impl Exchange {
     }
 
     pub(super) fn tell(&self, round: u32, pushed: u8, io: &mut Io<'_>) {
-        let to = self.order.target(self.me, round);
+        let to = self.target(round);
         let ready = Item::Ready {
             context: self.context,
             number: self.number,
-            bytes: self.send.layout.part(to).bytes,
+            bytes: self.sends(round),
             pushed,
         };
         io.outbox.push(to, ready);
@@ -244,7 +246,7 @@ impl Exchange {
 
     /// A receiver asks for packets.
     pub(in crate::exchange) fn pulled(&mut self, from: Rank, pull: Pull, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
+        let round = self.round_to(from);
         let bytes = self.sends(round);
         if bytes == 0 {
             return self.refuse(from, false, io);
@@ -296,7 +298,7 @@ impl Exchange {
 
     /// All that a receiver asked for is sent, the end of its block with it.
     pub(in crate::exchange) fn sent_all(&mut self, to: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, to);
+        let round = self.round_to(to);
         let answer = match self.is_short(self.sends(round)) {
             true => io.credit.short_answer(),
             false => io.credit.answer(),
@@ -310,8 +312,8 @@ impl Exchange {
 
     /// A receiver has its block.
     pub(in crate::exchange) fn acknowledged(&mut self, from: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
-        if from == self.me || !self.sent.insert(round) {
+        let round = self.round_to(from);
+        if from == io.me || !self.sent.insert(round) {
             return;
         }
         self.drop_slot(round);
@@ -323,7 +325,7 @@ impl Exchange {
 
     /// A rank asks whether this one is ready for it.
     pub(in crate::exchange) fn asked_ready(&mut self, from: Rank, io: &mut Io<'_>) {
-        let round = self.order.round(self.me, from);
+        let round = self.round_to(from);
         if self.sends(round) == 0 {
             return self.refuse(from, false, io);
         }
@@ -358,7 +360,7 @@ impl Exchange {
         out: &mut [u8],
         memory: &mut dyn Memory,
     ) -> Result<(), Gone> {
-        let part = self.send.layout.part(to);
+        let part = self.send.layout.part(self.place(to).0);
         let offset = part.offset + u64::from(number) * PACKET as u64;
         memory.read(self.send.buffer, offset, out)
     }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Item, Loss, Why};
 use super::super::numbers::Line;
-use super::super::{Error, MAX_CONTEXTS, OpId, PostError};
+use super::super::{Among, Error, OpId, PostError};
 use super::losses::Sure;
 use super::{BARRIER_WITHIN, Endpoint, find};
 use crate::ids::Rank;
@@ -69,10 +69,9 @@ impl Endpoint {
     /// What still needs a rank whose node does not answer fails. One whose program has ended may
     /// have done its part, and is asked.
     pub(super) fn fail_without_lost(&mut self, now: Instant) {
-        let Some((earliest, since)) = self.lost.earliest_dead() else {
+        let Some(since) = self.lost.dead_since() else {
             return;
         };
-        let me = self.config.me;
         for exchange in &mut self.exchanges {
             if let Some(rank) = self.lost.first_dead(|rank| exchange.needs(rank)) {
                 let named = self.lost.named(rank, |rank| exchange.has_part(rank));
@@ -82,12 +81,14 @@ impl Endpoint {
         // One that all have reached is over by then.
         let is_late = now >= since + BARRIER_WITHIN;
         for barrier in self.barriers.iter_mut().filter(|b| b.result().is_none()) {
-            let awaited = barrier.waits_for(me);
-            if self.lost.sure(awaited) == Some(Sure::Dead) {
-                let named = self.lost.named(awaited, |_| true);
-                barrier.fail(Error::RankLost(named));
-            } else if is_late {
-                let named = self.lost.named(earliest, |_| true);
+            let awaited = barrier.waits_for();
+            let dead = match self.lost.sure(awaited) {
+                Some(Sure::Dead) => Some(awaited),
+                _ if is_late => self.lost.first_dead(|rank| barrier.has(rank)),
+                _ => None,
+            };
+            if let Some(dead) = dead {
+                let named = self.lost.named(dead, |rank| barrier.has(rank));
                 barrier.fail(Error::RankLost(named));
             }
         }
@@ -131,7 +132,7 @@ impl Endpoint {
             }
         }
         while !self.barriers.is_empty() {
-            waiting.push(self.remove_barrier(0, true).waits_for(me));
+            waiting.push(self.remove_barrier(0, true).waits_for());
         }
         // Who has a message of this rank to come hears of the end afterwards, when it asks.
         waiting.retain(|rank| *rank != me && !self.letters.has_for(*rank));
@@ -188,30 +189,26 @@ impl Endpoint {
         self.cause
     }
 
-    /// This rank takes no part in its next all-to-all of a context, because of `why`: it counts as
+    /// This rank takes no part in an all-to-all of a group, because of `why`: it counts as
     /// begun and failed, and ranks that need this one in it hear of the reason. That needs no room,
     /// so it can be done where the exchange cannot be posted.
     ///
     /// # Errors
-    /// There is no such context, or no such rank; nothing has changed then.
-    pub fn sit_out(&mut self, context: u32, why: Error) -> Result<(), PostError> {
-        if context >= MAX_CONTEXTS {
-            return Err(PostError::BadContext);
-        }
+    /// There is no such context, group or rank; nothing has changed then.
+    pub fn sit_out(&mut self, among: &Among, why: Error) -> Result<(), PostError> {
         if reason(why).is_none_or(|(rank, _)| rank.0 >= self.config.size) {
             return Err(PostError::BadRank);
         }
-        if !self.numbers.has_room(context as u16, Line::Exchanges) {
-            return Err(PostError::TooManyContexts);
-        }
-        self.skip_exchange(context as u16, why);
+        self.check_among(Line::Exchanges, among)?;
+        self.skip_exchange(among, why);
         Ok(())
     }
 
     /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for
     /// this rank, and hears at once.
-    pub(super) fn skip_exchange(&mut self, context: u16, why: Error) {
-        let number = self.numbers.begin(context, Line::Exchanges);
+    pub(super) fn skip_exchange(&mut self, among: &Among, why: Error) {
+        let context = among.context as u16;
+        let number = self.numbers.begin(context, Line::Exchanges, among.number);
         let id = (context, number);
         self.numbers.spoil(context, Line::Exchanges, number);
         self.numbers.note_fault(Line::Exchanges, id, why, None);
@@ -287,7 +284,9 @@ impl Endpoint {
         let mut barriers = self.barriers.iter_mut();
         if let Some(barrier) = barriers.find(|barrier| barrier.id() == id) {
             barrier.fail(match error {
-                Error::RankLost(rank) => Error::RankLost(self.lost.named(rank, |_| true)),
+                Error::RankLost(rank) => {
+                    Error::RankLost(self.lost.named(rank, |rank| barrier.has(rank)))
+                }
                 other => other,
             });
         }
@@ -305,7 +304,7 @@ impl Endpoint {
             self.counters.bad += 1;
             return;
         };
-        if let Some(exchange) = find(&mut self.exchanges, id) {
+        if let Some(exchange) = find(&mut self.exchanges, id).filter(|e| e.has(from)) {
             let error = match error {
                 Error::RankLost(rank) => {
                     Error::RankLost(self.lost.named(rank, |rank| exchange.has_part(rank)))

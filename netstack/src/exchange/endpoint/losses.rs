@@ -103,15 +103,16 @@ impl Losses {
         self.loss(*self.order.first()?)
     }
 
-    /// The first whose program has ended and whose node answers, as far as is known.
-    pub(super) fn earliest_ended(&self) -> Option<Rank> {
+    /// The first whose program has ended and whose node answers, as far as is known, of those that
+    /// are needed.
+    pub(super) fn earliest_ended(&self, needs: impl Fn(Rank) -> bool) -> Option<Rank> {
         let mut order = self.order.iter().copied();
-        order.find(|rank| self.sure(*rank) < Some(Sure::Dead))
+        order.find(|rank| self.sure(*rank) < Some(Sure::Dead) && needs(*rank))
     }
 
-    /// The first whose node did not answer, and when that was.
-    pub(super) fn earliest_dead(&self) -> Option<(Rank, Instant)> {
-        Some((*self.dead.first()?, self.dead_at))
+    /// When the first rank was lost whose node did not answer.
+    pub(super) fn dead_since(&self) -> Option<Instant> {
+        self.dead.first().map(|_| self.dead_at)
     }
 
     /// The first that was lost of those that are needed.

@@ -102,6 +102,10 @@ impl Endpoint {
             BlockId::Exchange(context, number) => {
                 let id = (context, number);
                 if let Some(exchange) = find(&mut self.exchanges, id) {
+                    if !exchange.has(from) {
+                        io.counters.bad += 1;
+                        return;
+                    }
                     exchange.received(from, data, bytes, memory, io);
                     return;
                 }
@@ -142,7 +146,6 @@ impl Endpoint {
     fn note_report(&mut self, from: Rank, id: (u16, u32), step: u32) {
         let most = 2 * self.config.size as usize + MAX_OPS;
         let is_kept = matches!(self.config.scheme, Scheme::Published { .. })
-            && self.config.me == steps::MASTER
             && self.early_reports.keep(id, from, step, most);
         if is_kept && step == ALL_STEPS {
             self.outbox.push(from, steps::answer(id, step));
@@ -240,6 +243,10 @@ impl Endpoint {
         let Some(exchange) = find(&mut self.exchanges, id) else {
             return self.stray_item(from, id, item);
         };
+        if !exchange.has(from) {
+            io.counters.bad += 1;
+            return;
+        }
         match item {
             Item::Ready { bytes, pushed, .. } => exchange.ready(from, bytes, pushed, io),
             Item::WhoIsReady { .. } => exchange.asked_ready(from, io),
@@ -257,7 +264,7 @@ impl Endpoint {
                 count,
                 to,
                 ..
-            } if from == steps::MASTER => exchange.told_by_master((step, place, count, to), io),
+            } if exchange.is_master(from) => exchange.told_by_master((step, place, count, to), io),
             _ => {}
         }
     }

@@ -10,6 +10,8 @@
 //! master names a target or answers it, the master names the targets of a step until their sender
 //! reports. A master that has not begun the exchange keeps what it hears, in order.
 //!
+//! Ranks are called by their places in the group here, on the wire too where the master names one.
+//!
 //! Neighbours: [`super::schedule`] says who is active, `alltoall` sends the blocks.
 //!
 //! Invariant: a rank sends only what it was told to, a target once; nobody waits for the master
@@ -18,13 +20,14 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::super::group::Members;
 use super::super::io::Io;
 use super::super::message::{ALL_STEPS, Item};
 use super::schedule::{Next, Schedule};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 
-/// The rank that is the master.
+/// The place of the rank that is the master.
 pub(in crate::exchange) const MASTER: Rank = Rank(0);
 /// Longest wait until something is said again that may be lost, unless an answer takes longer: well
 /// below the time for which an endpoint answers after its last operation.
@@ -40,6 +43,7 @@ const ASKED_AT_ONCE: usize = 64;
 pub(in crate::exchange) struct Steps {
     context: u16,
     number: u32,
+    members: Members,
     /// The step that is carried out; 0 before the first.
     step: u32,
     /// Its targets, as far as they are known.
@@ -75,16 +79,17 @@ struct Master {
 }
 
 impl Steps {
-    /// At the beginning of an exchange of `size` ranks with `length` active (0: all), of which this
-    /// one has blocks to send or not. `reports`: what the master has heard of it.
+    /// At the beginning of an exchange of these ranks with `length` active (0: all), of which this one
+    /// has blocks to send or not. `reports`: what the master has heard of it.
     pub(in crate::exchange) fn new(
         (context, number): (u16, u32),
-        (size, length): (u32, u32),
+        (members, length): (Members, u32),
         has_blocks: bool,
         reports: Vec<(Rank, u32)>,
         io: &mut Io<'_>,
     ) -> Self {
-        let master = (io.me == MASTER).then(|| Master {
+        let size = members.size();
+        let master = (members.me() == MASTER.0).then(|| Master {
             schedule: Schedule::new(size, length),
             step: 0,
             pending: Vec::new(),
@@ -97,6 +102,7 @@ impl Steps {
         let mut steps = Steps {
             context,
             number,
+            members,
             step: 0,
             targets: Vec::new(),
             served: 0,
@@ -108,7 +114,9 @@ impl Steps {
             wait: io.credit.wait(),
         };
         for (rank, step) in reports {
-            steps.master_hears(rank, step, io);
+            if let Some(place) = steps.members.place(rank) {
+                steps.master_hears(Rank(place), step, io);
+            }
         }
         steps.report_anew(0, io);
         steps
@@ -126,7 +134,7 @@ impl Steps {
     /// Tells the master that so many steps are done, or that all blocks of this rank have come.
     fn report(&mut self, step: u32, io: &mut Io<'_>) {
         let step = if self.is_done { ALL_STEPS } else { step };
-        if io.me == MASTER {
+        if self.master.is_some() {
             return self.master_hears(MASTER, step, io);
         }
         let item = Item::ToMaster {
@@ -134,7 +142,7 @@ impl Steps {
             number: self.number,
             step,
         };
-        io.outbox.push(MASTER, item);
+        io.outbox.push(self.members.rank(MASTER.0), item);
     }
 
     /// The same, with something that the master has not heard yet.
@@ -156,7 +164,8 @@ impl Steps {
         let is_new = master.schedule.finish(from);
         // Who says again that it is ready has heard nothing; who is done waits for the answer.
         if from != MASTER && (step == ALL_STEPS || step == 0 && !is_new) {
-            io.outbox.push(from, answer(id, step));
+            let to = self.members.rank(from.0);
+            io.outbox.push(to, answer(id, step));
         }
         if step == ALL_STEPS && !core::mem::replace(&mut master.is_done[from.0 as usize], true) {
             master.left -= 1;
@@ -222,7 +231,7 @@ impl Steps {
                     count: told.2,
                     to: *to,
                 };
-                io.outbox.push(*sender, item);
+                io.outbox.push(self.members.rank(sender.0), item);
             }
         }
         self.say_again_later(io);
@@ -281,9 +290,9 @@ impl Steps {
         }
     }
 
-    /// A rank is lost. Who has sent all needs nothing more of the master.
-    pub(in crate::exchange) fn lost(&mut self, rank: Rank, io: &mut Io<'_>) {
-        self.is_known |= rank == MASTER && self.is_done;
+    /// A rank is lost, or the master. Who has sent all needs nothing more of that.
+    pub(in crate::exchange) fn lost(&mut self, is_master: bool, io: &mut Io<'_>) {
+        self.is_known |= is_master && self.is_done;
         // The exchange may have failed at the master because of it.
         self.wait = io.credit.wait();
         self.again_at = self.again_at.min(io.now + self.wait);
@@ -359,7 +368,7 @@ impl Steps {
         let first = master.asked % asked.len().max(1);
         let in_turn = asked.iter().cycle().skip(first);
         for rank in in_turn.take(ASKED_AT_ONCE.min(asked.len())) {
-            io.outbox.push(*rank, answer(id, 0));
+            io.outbox.push(self.members.rank(rank.0), answer(id, 0));
         }
         master.asked = first + ASKED_AT_ONCE;
         self.again_at = io.now + TURN_WAIT;

@@ -1,5 +1,7 @@
 //! The order in which a rank serves its peers: a row of perfect matchings.
 //!
+//! Ranks are told by their places in the group that exchanges.
+//!
 //! In round `k` every rank sends to exactly one rank and receives from exactly one. Plain: `i`
 //! sends to `i + k`. With `leaf` ranks on each leaf switch, placed leaf after leaf: round `(b, s)`
 //! takes rank `(leaf l, place q)` to `(l + s + q, q + b)`. The places of a leaf aim at different
@@ -13,8 +15,6 @@
 //! ranks.
 
 use alloc::vec::Vec;
-
-use crate::ids::Rank;
 
 /// Rounds of `size` ranks. There are `size` of them; in one of them a rank meets itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,34 +45,34 @@ impl Order {
         self.size
     }
 
-    /// Whom a rank sends to in a round.
-    pub fn target(&self, me: Rank, round: u32) -> Rank {
+    /// Whom the rank at place `me` sends to in a round, by place.
+    pub fn target(&self, me: u32, round: u32) -> u32 {
         if self.leaf == self.size {
-            return Rank(modulo(me.0, round, self.size));
+            return modulo(me, round, self.size);
         }
         let (leaves, (leaf, place)) = (self.size / self.leaf, self.split(me));
         let (across, along) = (round / leaves, round % leaves);
         let to_leaf = modulo(modulo(leaf, along, leaves), place % leaves, leaves);
-        Rank(to_leaf * self.leaf + modulo(place, across, self.leaf))
+        to_leaf * self.leaf + modulo(place, across, self.leaf)
     }
 
-    /// Whom a rank receives from in a round.
-    pub fn source(&self, me: Rank, round: u32) -> Rank {
+    /// Whom the rank at place `me` receives from in a round, by place.
+    pub fn source(&self, me: u32, round: u32) -> u32 {
         if self.leaf == self.size {
-            return Rank(modulo(me.0, self.size - round, self.size));
+            return modulo(me, self.size - round, self.size);
         }
         let (leaves, (leaf, place)) = (self.size / self.leaf, self.split(me));
         let (across, along) = (round / leaves, round % leaves);
         let from_place = modulo(place, self.leaf - across, self.leaf);
         let back = modulo(along, from_place % leaves, leaves);
         let from_leaf = modulo(leaf, leaves - back, leaves);
-        Rank(from_leaf * self.leaf + from_place)
+        from_leaf * self.leaf + from_place
     }
 
-    /// The round in which `from` sends to `to`.
-    pub fn round(&self, from: Rank, to: Rank) -> u32 {
+    /// The round in which the rank at place `from` sends to the one at `to`.
+    pub fn round(&self, from: u32, to: u32) -> u32 {
         if self.leaf == self.size {
-            return modulo(to.0, self.size - from.0, self.size);
+            return modulo(to, self.size - from, self.size);
         }
         let leaves = self.size / self.leaf;
         let ((leaf, place), (to_leaf, to_place)) = (self.split(from), self.split(to));
@@ -85,8 +85,8 @@ impl Order {
         across * leaves + along
     }
 
-    fn split(&self, rank: Rank) -> (u32, u32) {
-        (rank.0 / self.leaf, rank.0 % self.leaf)
+    fn split(&self, place: u32) -> (u32, u32) {
+        (place / self.leaf, place % self.leaf)
     }
 }
 
@@ -147,11 +147,11 @@ mod tests {
             for round in 0..order.rounds() {
                 let mut received = vec![false; size as usize];
                 for me in 0..size {
-                    let to = order.target(Rank(me), round);
-                    prop_assert!(!core::mem::replace(&mut received[to.0 as usize], true));
-                    prop_assert!(!core::mem::replace(&mut met[(me * size + to.0) as usize], true));
-                    prop_assert_eq!(order.source(to, round), Rank(me));
-                    prop_assert_eq!(order.round(Rank(me), to), round);
+                    let to = order.target(me, round);
+                    prop_assert!(!core::mem::replace(&mut received[to as usize], true));
+                    prop_assert!(!core::mem::replace(&mut met[(me * size + to) as usize], true));
+                    prop_assert_eq!(order.source(to, round), me);
+                    prop_assert_eq!(order.round(me, to), round);
                 }
             }
         }
@@ -162,7 +162,7 @@ mod tests {
             let leaf = leaves * times;
             let order = Order::new(leaf * leaves, leaf);
             for round in 0..order.rounds() {
-                let across = (0..leaf).filter(|&me| order.target(Rank(me), round).0 / leaf != 0);
+                let across = (0..leaf).filter(|&me| order.target(me, round) / leaf != 0);
                 prop_assert_eq!(across.count() as u32, leaf - leaf / leaves);
             }
         }

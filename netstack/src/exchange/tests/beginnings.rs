@@ -91,7 +91,12 @@ fn a_token_that_is_lost_is_asked_for_within_a_moment() {
     for lost in 0..2 {
         let mut net = Net::new(2, Scheme::Default, 0, 1);
         for rank in 0..2 {
-            net.post(rank, Op::Barrier { context: 0 });
+            net.post(
+                rank,
+                Op::Barrier {
+                    among: Among::all(0),
+                },
+            );
         }
         net.send_all();
         assert_eq!(net.flights.len(), 2);

@@ -31,7 +31,12 @@ fn a_barrier_that_all_have_reached_is_done_for_a_rank_that_stood_still_while_all
         for late in 0..size as usize {
             let mut net = Net::new(size, Scheme::Default, 0, u64::from(size));
             for rank in 0..size {
-                net.post(rank, Op::Barrier { context: 0 });
+                net.post(
+                    rank,
+                    Op::Barrier {
+                        among: Among::all(0),
+                    },
+                );
             }
             // The late one has said all it had to say in the first stages only where others ask;
             // its node stands still when the barrier is half way, for longer than others take to
@@ -115,7 +120,12 @@ fn a_rank_that_ended_without_its_part_fails_those_that_need_it_soon() {
         let ops = exchange(&mut net, |_, _| 5_000);
         for rank in (0..size).filter(|rank| *rank != 1) {
             net.post(rank, ops[rank as usize].clone());
-            net.post(rank, Op::Barrier { context: 3 });
+            net.post(
+                rank,
+                Op::Barrier {
+                    among: Among::all(3),
+                },
+            );
         }
         net.go_on(Micros::from_secs(2));
         for rank in (0..size as usize).filter(|rank| *rank != 1) {
@@ -137,7 +147,9 @@ fn a_rank_that_ended_without_its_part_fails_those_that_need_it_soon() {
 fn contexts_are_bounded_whatever_a_program_does_in_them() {
     let mut net = pair(8, 0);
     let (barrier, nothing) = (
-        |context| Op::Barrier { context },
+        |context| Op::Barrier {
+            among: Among::all(context),
+        },
         Layout::Equal { bytes: 0 },
     );
     let side = Side {
@@ -145,14 +157,14 @@ fn contexts_are_bounded_whatever_a_program_does_in_them() {
         layout: nothing,
     };
     let all = |context| Op::AllToAll {
-        context,
+        among: Among::all(context),
         send: side.clone(),
         receive: side.clone(),
     };
     let most = MAX_CONTEXTS_USED as u32;
     for context in 0..MAX_CONTEXTS {
         let (rank, memory) = (&mut net.ranks[0], &mut net.memory[0]);
-        let sat_out = rank.sit_out(context, Error::RankLost(Rank(1)));
+        let sat_out = rank.sit_out(&Among::all(context), Error::RankLost(Rank(1)));
         let taken = rank.post(net.now, barrier(context), memory);
         if context < most {
             sat_out.unwrap();

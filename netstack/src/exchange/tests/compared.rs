@@ -25,8 +25,8 @@ impl Baseline for Test {
         self.0
     }
 
-    fn sequence(&self, order: &Order, me: Rank, _: &mut Rng) -> Option<Vec<u32>> {
-        let rounds = (0..order.rounds()).map(|to| order.round(me, Rank(to)));
+    fn sequence(&self, order: &Order, me: u32, _: &mut Rng) -> Option<Vec<u32>> {
+        let rounds = (0..order.rounds()).map(|to| order.round(me, to));
         self.2.then(|| rounds.collect())
     }
 

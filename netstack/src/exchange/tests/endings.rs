@@ -193,13 +193,28 @@ fn messages_that_nobody_receives_do_not_hold_up_those_behind_them() {
 fn a_barrier_that_was_taken_back_is_not_reached() {
     let mut net = Net::new(3, Scheme::Default, 0, 1);
     for _ in 0..100 {
-        let op = net.post(1, Op::Barrier { context: 0 });
+        let op = net.post(
+            1,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
         net.go_on(Micros(300));
         net.cancel(1, op);
     }
     for _ in 0..100 {
-        net.post(0, Op::Barrier { context: 0 });
-        net.post(2, Op::Barrier { context: 0 });
+        net.post(
+            0,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
+        net.post(
+            2,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
     }
     net.go_on(Micros::from_secs(2));
     // Rank 1 had said that it came, and said no more: rank 2 may be through, rank 0 cannot be.
@@ -212,7 +227,12 @@ fn a_barrier_that_was_taken_back_is_not_reached() {
     // Another context is as good as new.
     for rank in 0..3 {
         net.events[rank as usize].clear();
-        net.post(rank, Op::Barrier { context: 1 });
+        net.post(
+            rank,
+            Op::Barrier {
+                among: Among::all(1),
+            },
+        );
     }
     net.run(1, Micros::from_secs(1));
     assert_done(&net);
@@ -257,7 +277,7 @@ fn an_exchange_that_failed_everywhere_is_not_talked_about_any_more() {
             net.post(
                 rank,
                 Op::AllToAll {
-                    context: 0,
+                    among: Among::all(0),
                     send,
                     receive,
                 },
@@ -308,7 +328,7 @@ fn who_needs_a_rank_that_sits_out_hears_why_and_the_next_exchange_is_as_good_as_
         // Rank 0 has said that it is ready before, the others do so afterwards.
         net.post(0, ops[0].clone());
         net.go_on(Micros::from_millis(20));
-        net.ranks[1].sit_out(0, error).unwrap();
+        net.ranks[1].sit_out(&Among::all(0), error).unwrap();
         net.go_on(Micros(150));
         assert_eq!(net.events[0], [failed(OpId(0), error)]);
         net.post(2, ops[2].clone());
@@ -336,12 +356,18 @@ fn who_needs_a_rank_that_sits_out_hears_why_and_the_next_exchange_is_as_good_as_
         check_received(&net, &ops);
     }
     let mut net = Net::new(3, Scheme::Default, 0, 1);
-    let mut sit_out = |context, error| net.ranks[0].sit_out(context, error);
+    let mut sit_out = |among: &Among, error| net.ranks[0].sit_out(among, error);
     let nobody = Error::Withdrawn(Rank(3));
-    assert_eq!(sit_out(0, nobody), Err(PostError::BadRank));
-    assert_eq!(sit_out(0, Error::Gone), Err(PostError::BadRank));
+    assert_eq!(sit_out(&Among::all(0), nobody), Err(PostError::BadRank));
+    assert_eq!(
+        sit_out(&Among::all(0), Error::Gone),
+        Err(PostError::BadRank)
+    );
     let error = Error::Withdrawn(Rank(0));
-    assert_eq!(sit_out(MAX_CONTEXTS, error), Err(PostError::BadContext));
+    assert_eq!(
+        sit_out(&Among::all(MAX_CONTEXTS), error),
+        Err(PostError::BadContext)
+    );
 }
 
 #[test]
@@ -417,7 +443,12 @@ fn messages_sent_before_the_end_are_received_though_others_were_outstanding() {
     net.post(0, send(1, 2, 1, 100));
     let lost = net.post(1, receive(0, 1, 0, 5_000));
     net.post(1, receive(0, 2, 1, 5_000));
-    net.post(1, Op::Barrier { context: 0 });
+    net.post(
+        1,
+        Op::Barrier {
+            among: Among::all(0),
+        },
+    );
     net.ranks[0].leave(net.now);
     net.go_on(Micros::from_secs(3));
     assert!(net.events[1].contains(&Event::Done {
@@ -463,7 +494,13 @@ fn a_rank_that_has_done_its_part_may_end() {
     );
     check_received(&net, &ops[..1]);
     // What needs it cannot be any more.
-    let barrier = net.ranks[0].post(net.now, Op::Barrier { context: 0 }, &mut net.memory[0]);
+    let barrier = net.ranks[0].post(
+        net.now,
+        Op::Barrier {
+            among: Among::all(0),
+        },
+        &mut net.memory[0],
+    );
     assert_eq!(barrier, Err(PostError::Lost(Rank(1))));
 }
 
@@ -471,7 +508,12 @@ fn a_rank_that_has_done_its_part_may_end() {
 fn the_first_rank_that_is_lost_is_named_though_others_end_because_of_it() {
     let mut net = Net::new(4, Scheme::Default, 0, 1);
     for rank in [0, 2] {
-        net.post(rank, Op::Barrier { context: 0 });
+        net.post(
+            rank,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
     }
     net.ranks[3].leave(net.now);
     // Rank 1 hears of nothing yet.
@@ -485,7 +527,12 @@ fn the_first_rank_that_is_lost_is_named_though_others_end_because_of_it() {
     }
     // Who comes late asks one that ended because of it.
     net.dead[3] = true;
-    net.post(1, Op::Barrier { context: 0 });
+    net.post(
+        1,
+        Op::Barrier {
+            among: Among::all(0),
+        },
+    );
     net.go_on(Micros::from_secs(1));
     let named = |event: &Event| {
         matches!(
@@ -534,7 +581,7 @@ fn what_a_rank_sends_to_itself_is_copied_in_pieces() {
         layout: Layout::Equal { bytes: LONG },
     };
     let whole = Op::AllToAll {
-        context: 0,
+        among: Among::all(0),
         send: side(0),
         receive: side(1),
     };

@@ -243,7 +243,12 @@ fn post_all(net: &mut Net, ranks: core::ops::Range<u32>) -> Vec<Op> {
         buffers[1].fill(UNTOUCHED);
         buffers.extend([vec![me as u8; 6_000], vec![UNTOUCHED; 6_000]]);
         net.post(me, ops[me as usize].clone());
-        net.post(me, Op::Barrier { context: 1 });
+        net.post(
+            me,
+            Op::Barrier {
+                among: Among::all(1),
+            },
+        );
         let (after, before) = (Rank((me + 1) % SIZE), Rank((me + SIZE - 1) % SIZE));
         let buffer = BufferId(2);
         let (context, bytes) = (2, 6_000);
@@ -329,14 +334,14 @@ proptest! {
             let Op::AllToAll { receive, .. } = op else { panic!("another operation") };
             let buffer = &net.memory[me].0[1];
             for from in (0..WRONG.0).filter(|from| *from as usize != me) {
-                let Part { offset, bytes } = receive.layout.part(Rank(from));
+                let Part { offset, bytes } = receive.layout.part(from);
                 for at in 0..bytes {
                     let found = buffer[(offset + at) as usize];
                     let right = byte(from, me as u32, at);
                     prop_assert!(found == right || found == UNTOUCHED, "{from} to {me} at {at}");
                 }
             }
-            let lead = receive.layout.part(Rank(0)).offset as usize;
+            let lead = receive.layout.part(0).offset as usize;
             prop_assert!(buffer[..lead].iter().all(|byte| *byte == UNTOUCHED));
         }
         // Nobody hangs on it: every operation ends, at the latest when it counts as lost.

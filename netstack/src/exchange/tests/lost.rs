@@ -38,7 +38,13 @@ fn one_has_ended(seed: u64) -> (Net, Vec<Op>) {
     for rank in 0..3 {
         // Every rank knows: no barrier of all can be any more.
         let memory = &mut net.memory[rank];
-        let barrier = net.ranks[rank].post(net.now, Op::Barrier { context: 9 }, memory);
+        let barrier = net.ranks[rank].post(
+            net.now,
+            Op::Barrier {
+                among: Among::all(9),
+            },
+            memory,
+        );
         assert_eq!(barrier, Err(PostError::Lost(Rank(3))), "rank {rank}");
     }
     (net, ops)
@@ -135,15 +141,30 @@ fn who_ends_because_of_another_names_that_one() {
 fn a_barrier_that_was_taken_back_names_its_rank_to_those_behind_it() {
     for size in [3, 5, 8] {
         let mut net = Net::new(size, Scheme::Default, 0, 1);
-        let op = net.post(1, Op::Barrier { context: 0 });
+        let op = net.post(
+            1,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
         let now = net.now;
         net.ranks[1].cancel(now, op);
         for rank in (0..size).filter(|rank| *rank != 1 && *rank != size - 1) {
-            net.post(rank, Op::Barrier { context: 0 });
+            net.post(
+                rank,
+                Op::Barrier {
+                    among: Among::all(0),
+                },
+            );
         }
         net.go_on(Micros::from_millis(50));
         // The last one ends: it has no part in what rank 1 did before.
-        net.post(size - 1, Op::Barrier { context: 0 });
+        net.post(
+            size - 1,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
         net.go_on(Micros::from_secs(2));
         // Rank 1 had said that it came, and said no more: some may be through.
         let others = (0..size as usize).filter(|rank| *rank != 1);
@@ -223,10 +244,20 @@ fn who_asks_a_rank_that_ended_in_the_midst_of_an_exchange_hears_that_it_is_lost(
 fn a_barrier_that_all_have_reached_is_done_though_a_token_is_lost_and_its_sender_computes() {
     let mut net = Net::new(4, Scheme::Default, 0, 1);
     for rank in 1..4 {
-        net.post(rank, Op::Barrier { context: 0 });
+        net.post(
+            rank,
+            Op::Barrier {
+                among: Among::all(0),
+            },
+        );
     }
     net.go_on(Micros::from_millis(1));
-    net.post(0, Op::Barrier { context: 0 });
+    net.post(
+        0,
+        Op::Barrier {
+            among: Among::all(0),
+        },
+    );
     net.send_all();
     net.flights.retain(|(_, to, _)| *to != 1);
     net.go_on(Micros(200));

@@ -44,7 +44,7 @@ fn a_rank_that_sits_out_fails_those_that_wait_for_the_master() {
         let mut net = Net::new(4, SCHEME(0), loss, 7);
         let ops = exchange(&mut net, |from, _| if from == 0 { 9_000 } else { 0 });
         let posted = [0, 1, 2].map(|me| (me, net.post(me, ops[me as usize].clone())));
-        net.ranks[3].sit_out(0, why).unwrap();
+        net.ranks[3].sit_out(&Among::all(0), why).unwrap();
         net.go_on(Micros::from_secs(20));
         for (me, op) in posted {
             assert_eq!(net.events[me as usize][..], [failed(op, why)], "rank {me}");

@@ -9,7 +9,7 @@
 use std::net::SocketAddrV4;
 
 use netstack::exchange::{
-    BufferId, Config, Counters, Endpoint, Event, Gone, Layout, Memory, Op, OpId, Side,
+    Among, BufferId, Config, Counters, Endpoint, Event, Gone, Layout, Memory, Op, OpId, Side,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::Instant;
@@ -252,7 +252,9 @@ impl Station {
             fill(block, (me, to), round);
         }
         self.memory.receive.fill(0);
-        let barrier = Op::Barrier { context: 0 };
+        let barrier = Op::Barrier {
+            among: Among::all(0),
+        };
         match self.endpoint.post(now, barrier, &mut self.memory) {
             Ok(op) => self.step = Some(Step::Gather(op)),
             Err(error) => self.fail(now, Failure::Post(error)),
@@ -267,7 +269,7 @@ impl Station {
             },
         };
         let op = Op::AllToAll {
-            context: 0,
+            among: Among::all(0),
             send: side(SEND),
             receive: side(RECEIVE),
         };
