@@ -157,8 +157,8 @@ static void thousands(void)
     }
     /* A cancelled barrier and a cancelled exchange end with an error at all others, in a context of
      * their own. */
-    uint64_t operation[12] = {96 | 4ull << 32, 77ull << 32};
-    long barrier = syscall(HEARTH_POST, operation, 96);
+    uint64_t operation[13] = {104 | 4ull << 32, 77ull << 32};
+    long barrier = syscall(HEARTH_POST, operation, 104);
     expect("post", barrier > 0, 1);
     uint32_t number = (uint32_t)barrier;
     if (rank == 0) {
@@ -211,15 +211,15 @@ static void sizes(void)
     expect("one place for all", hearth_alltoallv(memory, counts, zeros, memory, counts, zeros), 0);
     go_on("after sizes");
     /* As many exchanges at once as there may be. */
-    uint64_t operation[12] = {96 | 3ull << 32, 78ull << 32, 0, (uintptr_t)memory, 64, (uintptr_t)memory + PAGE, 64};
+    uint64_t operation[13] = {104 | 3ull << 32, 78ull << 32, 0, (uintptr_t)memory, 64, (uintptr_t)memory + PAGE, 64};
     static uint32_t requests[256];
     static struct hearth_status statuses[256];
     for (int at = 0; at < 256; at++) {
-        long number = syscall(HEARTH_POST, operation, 96);
+        long number = syscall(HEARTH_POST, operation, 104);
         expect("post", number > 0, 1);
         requests[at] = (uint32_t)number;
     }
-    expect("one too many", syscall(HEARTH_POST, operation, 96) == -1 && errno == ENOBUFS, 1);
+    expect("one too many", syscall(HEARTH_POST, operation, 104) == -1 && errno == ENOBUFS, 1);
     expect("all", syscall(HEARTH_WAIT, requests, 256, statuses, 0, UINT64_MAX), 256);
     for (int at = 0; at < 256; at++)
         expect("each", statuses[at].error, 0);
@@ -229,13 +229,13 @@ static int end_in_the_middle(void)
 {
     static char room[LONG];
     hearth_request request;
-    uint64_t exchange[12] = {96 | 3ull << 32, 5ull << 32, 0, (uintptr_t)room, 1000, (uintptr_t)room, 1000};
-    uint64_t barrier[12] = {96 | 4ull << 32, 6ull << 32};
+    uint64_t exchange[13] = {104 | 3ull << 32, 5ull << 32, 0, (uintptr_t)room, 1000, (uintptr_t)room, 1000};
+    uint64_t barrier[13] = {104 | 4ull << 32, 6ull << 32};
     int next = (rank + 1) % size;
     for (int at = 0; at < 80; at++) {
         hearth_irecv(room, sizeof room, next, 900, &request);
         hearth_isend(room, at % 2 ? sizeof room : 1000, next, 901, &request);
-        syscall(HEARTH_POST, at % 2 ? exchange : barrier, 96);
+        syscall(HEARTH_POST, at % 2 ? exchange : barrier, 104);
     }
     puts("ends");
     return 0;

@@ -645,6 +645,21 @@ pub fn hostile() -> Outcome {
                 send_offsets: if random >> 60 == 0 { edge() } else { 0 },
                 receive_counts: if random >> 60 == 0 { edge() } else { 0 },
                 receive_offsets: if random >> 60 == 0 { edge() } else { 0 },
+                group_size: if random >> 59 & 7 == 1 {
+                    1 + edge() as u32 % 3
+                } else {
+                    0
+                },
+                group: if random >> 59 & 7 == 1 {
+                    address(edge())
+                } else {
+                    0
+                },
+                number: if random >> 62 == 1 {
+                    edge() as u32 % 9
+                } else {
+                    0
+                },
             }));
         }
         table.extend(structures);

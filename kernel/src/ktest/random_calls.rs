@@ -305,6 +305,10 @@ impl Generator {
             send_bytes: self.below(0x3000),
             receive: self.address(),
             receive_bytes: self.below(0x3000),
+            // A list that lies anywhere, now and then with this rank in it.
+            group_size: self.below(9).saturating_sub(6) as u32,
+            group: self.below(9).saturating_sub(7) * self.address(),
+            number: self.below(9).saturating_sub(6) as u32,
             ..Operation::default()
         }
     }

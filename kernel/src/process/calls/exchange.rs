@@ -157,7 +157,7 @@ impl Current<'_> {
             (0, 0) => Group::All,
             (0, _) | (_, 0) => return Err(Errno::EINVAL.into()),
             (size, _) if size > self.process.spec.size => return Err(Errno::EINVAL.into()),
-            (size, list) => self.group(list, size)?,
+            (size, list) => self.listed_ranks(list, size)?,
         };
         Ok(Among {
             context,
@@ -167,7 +167,7 @@ impl Current<'_> {
     }
 
     /// The group of the ranks in a list of the program's.
-    fn group(&mut self, list: u64, size: u32) -> Result<Group, Stop> {
+    fn listed_ranks(&mut self, list: u64, size: u32) -> Result<Group, Stop> {
         let size = size as usize;
         let needed = (size * GROUP_BYTES) as u64;
         if !self.services.exchange().has_room(needed) {

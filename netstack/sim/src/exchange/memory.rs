@@ -54,12 +54,13 @@ impl RankMemory {
         }
     }
 
-    /// What it posts.
-    pub fn layouts(&self) -> (Layout, Layout) {
-        (
-            Layout::Parts(self.send.clone()),
-            Layout::Parts(self.receive.clone()),
-        )
+    /// What it posts: its blocks for the ranks of a group and from them.
+    pub fn layouts(&self, group: &[u32]) -> (Layout, Layout) {
+        let of_group = |parts: &[Part]| {
+            let parts = group.iter().map(|rank| parts[*rank as usize]);
+            Layout::Parts(parts.collect())
+        };
+        (of_group(&self.send), of_group(&self.receive))
     }
 
     /// Packets that it has to receive.

@@ -37,6 +37,9 @@ pub struct Setup {
     pub seed: u64,
     /// Number of ranks, a node each.
     pub ranks: u32,
+    /// Groups that the ranks are dealt into, one after the other; they exchange at once, in one
+    /// context. 1: all exchange with all.
+    pub groups: u32,
     /// Lengths of the blocks.
     pub sizes: Sizes,
     /// How it is done.
@@ -76,6 +79,7 @@ impl Setup {
             attack: Attack::default(),
             seed,
             ranks,
+            groups: 1,
             sizes: Sizes::Equal(bytes),
             scheme,
             wiring: Wiring {
@@ -107,8 +111,22 @@ impl Setup {
         self.wiring.rate / 8 * u64::from(self.ranks) / u64::from(taper.max(1))
     }
 
+    /// The ranks of a rank's group, in the order in which they all name them: that of their numbers
+    /// only where there is one group.
+    pub fn group_of(&self, rank: u32) -> Vec<u32> {
+        let first = rank % self.groups;
+        let members = (first..self.ranks).step_by(self.groups as usize);
+        match self.groups {
+            1 => members.collect(),
+            _ => members.rev().collect(),
+        }
+    }
+
     /// Bytes of the block from one rank to another.
     pub fn block_bytes(&self, from: u32, to: u32) -> u64 {
+        if from % self.groups != to % self.groups {
+            return 0;
+        }
         match self.sizes {
             Sizes::Equal(bytes) => bytes,
             Sizes::Random(most) => {

@@ -90,6 +90,9 @@ pub fn setup(seed: u64) -> Setup {
         // Ranks that have nothing to do, and still wait for the master.
         setup.sizes = Sizes::Equal(0);
     }
+    if ranks > 3 && rng.below(4) == 0 {
+        setup.groups = 2 + rng.below(u64::from(ranks) / 2) as u32;
+    }
     setup.deadline_ns = 1_000 * limit + 900_000_000_000;
     setup
 }

@@ -10,7 +10,7 @@ use netstack::MAX_DATAGRAM;
 use netstack::exchange::message::Data;
 use netstack::exchange::wire::DATA_OVERHEAD;
 use netstack::exchange::{
-    Among, Body, Config, Endpoint, Error, Event, Footprint, Op, PACKET, Packet, Side,
+    Among, Body, Config, Endpoint, Error, Event, Footprint, Group, Op, PACKET, Packet, Side,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::rng::Rng;
@@ -287,10 +287,18 @@ impl World {
             return Ok(());
         }
         station.memory.clear();
-        let (send, receive) = station.memory.layouts();
+        let ranks = self.setup.group_of(rank);
+        let (send, receive) = station.memory.layouts(&ranks);
+        let group = match self.setup.groups {
+            1 => Group::All,
+            _ => Group::listed(ranks.into_iter().map(Rank).collect()).expect("a group"),
+        };
         let side = |buffer, layout| Side { buffer, layout };
         let op = Op::AllToAll {
-            among: Among::all(0),
+            among: Among {
+                group,
+                ..Among::all(0)
+            },
             send: side(SENT, send),
             receive: side(RECEIVED, receive),
         };
