@@ -504,7 +504,8 @@ unsafe fn exchange_lists(
         receive_offsets: receive_offsets as u64,
         ..among
     };
-    // SAFETY: the lists lie as C's size_t does, which has 64 bits; the rest is the caller's promise.
+    // SAFETY: the lists lie as C's size_t does, which has 64 bits; the rest is the caller's
+    // promise.
     unsafe { carry_out(world, &operation).map(drop) }
 }
 

@@ -285,9 +285,10 @@ unsafe fn copy_of(address: u64, bytes: u64) -> Vec<u8> {
 fn group(operation: &Operation, size: u32) -> Vec<u32> {
     match operation.group_size {
         0 => (0..size).collect(),
-        // SAFETY: the list has so many entries.
         count => {
-            unsafe { slice::from_raw_parts(operation.group as *const u32, count as usize) }.to_vec()
+            let list = operation.group as *const u32;
+            // SAFETY: the list has so many entries.
+            unsafe { slice::from_raw_parts(list, count as usize) }.to_vec()
         }
     }
 }

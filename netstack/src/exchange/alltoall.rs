@@ -352,6 +352,13 @@ impl Exchange {
             || steps.is_some_and(|steps| steps.needs(self.place(rank)))
     }
 
+    /// This rank waits for that one, to exchange with it or to hear from it.
+    pub(super) fn awaits(&self, rank: Rank) -> bool {
+        let place = self.members.place(rank).map(Rank);
+        let steps = self.steps.as_ref().zip(place);
+        self.needs(rank) || steps.is_some_and(|(steps, place)| steps.awaits(place))
+    }
+
     /// Ranks that this one waits for: some in each direction, others in each turn.
     pub(super) fn waits_for(&self, turn: u32) -> impl Iterator<Item = Rank> {
         let rounds = self.order.rounds();

@@ -152,8 +152,8 @@ impl Barrier {
         self.ask_at
     }
 
-    /// Does what is due. `ended` is one of its ranks whose program has ended: where it was in the barrier to
-    /// its end, so was every rank; else nobody will be.
+    /// Does what is due. `ended` is one of its ranks whose program has ended: where it was in the
+    /// barrier to its end, so was every rank; else nobody will be.
     pub(super) fn tick(&mut self, ended: Option<Rank>, io: &mut Io<'_>) {
         if self.ask_at > io.now {
             return;

@@ -20,7 +20,7 @@ use super::grants::{Grants, Train};
 use super::group::Members;
 use super::incoming::Receiving;
 use super::io::Io;
-use super::letters::{Letters, MAX_WITHDRAWN, Sending};
+use super::letters::{Letters, Sending};
 use super::liveness::{Liveness, Verdict};
 use super::message::{BlockId, Body, Item, Loss, NOBODY, NUMBER_MASK, Packet};
 use super::numbers::{Line, Numbers};
@@ -29,8 +29,8 @@ use super::own::Purpose;
 use super::published::steps::EarlyReports;
 use super::rounds::{Order, ranks_of_a_leaf};
 use super::{
-    Among, BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, Layout, MAX_BLOCK,
-    MAX_CONTEXTS, MAX_OPS, MAX_RANKS, Memory, Op, OpId, PostError, Side, wire,
+    Among, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, MAX_OPS, MAX_RANKS, Memory,
+    Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
 use crate::rng::Rng;
@@ -100,6 +100,7 @@ macro_rules! io {
     };
 }
 
+mod checks;
 mod endings;
 mod losses;
 mod receiving;
@@ -251,101 +252,6 @@ impl Endpoint {
         let all = (context, number, Rank(0))..=(context, number, NOBODY);
         let early = self.early.extract_if(all, |_, _| true);
         early.map(|((.., rank), bytes)| (rank, bytes)).collect()
-    }
-
-    fn check(&self, op: &Op) -> Result<(), PostError> {
-        let rank = |rank: Rank| match rank.0 < self.config.size {
-            true => Ok(()),
-            false => Err(PostError::BadRank),
-        };
-        let context = match *op {
-            Op::Send { to, context, .. } => rank(to).map(|()| context),
-            Op::Receive { from, context, .. } => from.map_or(Ok(()), rank).map(|()| context),
-            Op::AllToAll { ref among, .. } | Op::Barrier { ref among } => Ok(among.context),
-        }?;
-        if context >= MAX_CONTEXTS {
-            return Err(PostError::BadContext);
-        }
-        if self.operations() >= MAX_OPS {
-            return Err(PostError::Full);
-        }
-        let members = match op {
-            Op::AllToAll { among, .. } => Some(self.check_among(Line::Exchanges, among)?),
-            Op::Barrier { among } => Some(self.check_among(Line::Barriers, among)?),
-            Op::Send { .. } | Op::Receive { .. } => None,
-        };
-        match op {
-            Op::Send { bytes, .. } if *bytes > MAX_BLOCK => Err(PostError::TooLong),
-            Op::Send { to, .. } if self.lost.has(*to) => Err(PostError::Lost(*to)),
-            Op::Receive {
-                from, context, tag, ..
-            } => {
-                let lost = match from {
-                    Some(from) => self.lost.is_silent(*from).then_some(*from),
-                    None => self.lost.of_any(self.config.size),
-                };
-                let receiving = Receiving {
-                    op: OpId(0),
-                    from: *from,
-                    context: *context as u16,
-                    tag: *tag,
-                    buffer: BufferId(0),
-                    capacity: 0,
-                };
-                match lost.filter(|_| !self.letters.incoming.has(&receiving)) {
-                    Some(rank) => Err(PostError::Lost(rank)),
-                    None => Ok(()),
-                }
-            }
-            Op::AllToAll { send, receive, .. } => {
-                let members = members.expect("the ranks of an exchange");
-                check_layout(&send.layout, members.size())?;
-                check_layout(&receive.layout, members.size())?;
-                let bytes = |layout: &Layout, place| layout.part(place).bytes;
-                let me = members.me();
-                if bytes(&send.layout, me) != bytes(&receive.layout, me) {
-                    return Err(PostError::BadLayout);
-                }
-                self.check_needed(|rank| {
-                    let needs =
-                        |place| bytes(&send.layout, place) > 0 || bytes(&receive.layout, place) > 0;
-                    members.place(rank).is_some_and(needs)
-                })
-            }
-            Op::Barrier { .. } => {
-                let members = members.expect("the ranks of a barrier");
-                self.check_needed(|rank| members.has(rank))
-            }
-            Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
-            Op::Send { .. } => Ok(()),
-        }
-    }
-
-    /// An operation that needs these ranks is refused where one of them is lost, for the one that
-    /// it would fail for.
-    fn check_needed(&self, needs: impl Fn(Rank) -> bool) -> Result<(), PostError> {
-        match self.lost.first(&needs) {
-            Some(rank) => Err(PostError::Lost(self.lost.named(rank, needs))),
-            None => Ok(()),
-        }
-    }
-
-    /// Checks who takes part in an operation, and its number.
-    pub(super) fn check_among(&self, line: Line, among: &Among) -> Result<Members, PostError> {
-        if among.context >= MAX_CONTEXTS {
-            return Err(PostError::BadContext);
-        }
-        let context = among.context as u16;
-        if !self.numbers.has_room(context, line) {
-            return Err(PostError::TooManyContexts);
-        }
-        if !self.numbers.may_be(context, line, among.number) {
-            return Err(PostError::BadNumber);
-        }
-        let (me, size) = (self.config.me, self.config.size);
-        let is_of_job = among.group.greatest().is_none_or(|rank| rank.0 < size);
-        let members = among.group.seen_by(me, size).filter(|_| is_of_job);
-        members.ok_or(PostError::BadGroup)
     }
 
     /// The ranks of an operation that was checked.
@@ -502,10 +408,10 @@ impl Endpoint {
         self.core = core;
     }
 
-    /// Something under way needs this rank.
+    /// Something under way waits for this rank.
     pub fn waits_for(&self, rank: Rank) -> bool {
         let mut barriers = self.barriers.iter();
-        self.exchanges.iter().any(|exchange| exchange.needs(rank))
+        self.exchanges.iter().any(|exchange| exchange.awaits(rank))
             || barriers.any(|barrier| barrier.waits_for() == rank)
             || self.letters.waits_for().any(|other| other == rank)
     }
@@ -798,22 +704,6 @@ impl Endpoint {
             queued: self.outbox.len(),
             eager_bytes: self.letters.kept_bytes(),
         }
-    }
-}
-
-/// A layout names a block for each of so many ranks, none too long.
-fn check_layout(layout: &Layout, size: u32) -> Result<(), PostError> {
-    let (longest, is_complete) = match layout {
-        Layout::Equal { bytes } => (*bytes, true),
-        Layout::Parts(parts) => {
-            let longest = parts.iter().map(|part| part.bytes).max();
-            (longest.unwrap_or(0), parts.len() == size as usize)
-        }
-    };
-    match (is_complete, longest > MAX_BLOCK) {
-        (false, _) => Err(PostError::BadLayout),
-        (true, true) => Err(PostError::TooLong),
-        (true, false) => Ok(()),
     }
 }
 

@@ -242,8 +242,8 @@ fn entries(log: &str) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Where the program was interrupted on a core between its first touches of two pages; `None` when it
-/// never touched them in that order. What comes while the kernel still serves the first touch
+/// Where the program was interrupted on a core between its first touches of two pages; `None` when
+/// it never touched them in that order. What comes while the kernel still serves the first touch
 /// interrupts the kernel and not the program.
 fn between(entries: &[Entry], first: u64, last: u64) -> Option<Vec<u64>> {
     let touches = |at: u64| move |entry: &Entry| entry.of_program && entry.fault & !0xfff == at;

@@ -245,7 +245,8 @@ impl Exchange {
     /// done ([`Endpoint::sit_out`]).
     ///
     /// # Errors
-    /// EINVAL for a context or group that there is not, ENODATA when the job's ranks cannot be reached.
+    /// EINVAL for a context or group that there is not, ENODATA when the job's ranks cannot be
+    /// reached.
     pub fn sit_out(
         &mut self,
         now: Instant,

@@ -65,8 +65,8 @@ impl Group<'_> {
         unsafe { carry_out(self.world, &operation).map(drop) }
     }
 
-    /// Each rank sends the i-th of as many equal blocks as the group has ranks to the i-th of these,
-    /// which gets it as the block of `receive` that belongs to the sender.
+    /// Each rank sends the i-th of as many equal blocks as the group has ranks to the i-th of
+    /// these, which gets it as the block of `receive` that belongs to the sender.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless both slices have the same length, a multiple of the number of

@@ -79,8 +79,8 @@ struct Master {
 }
 
 impl Steps {
-    /// At the beginning of an exchange of these ranks with `length` active (0: all), of which this one
-    /// has blocks to send or not. `reports`: what the master has heard of it.
+    /// At the beginning of an exchange of these ranks with `length` active (0: all), of which this
+    /// one has blocks to send or not. `reports`: what the master has heard of it.
     pub(in crate::exchange) fn new(
         (context, number): (u16, u32),
         (members, length): (Members, u32),
@@ -312,6 +312,16 @@ impl Steps {
         }
     }
 
+    /// It is not over, and waits to hear of this rank, or from it: also a rank that has sent all
+    /// waits for the master to know.
+    pub(in crate::exchange) fn awaits(&self, rank: Rank) -> bool {
+        match &self.master {
+            _ if self.is_over() => false,
+            Some(master) => rank != MASTER && !master.is_done[rank.0 as usize],
+            None => rank == MASTER,
+        }
+    }
+
     /// Whom it waits for: at the master those from this rank on that are not done, at most so many;
     /// else the master.
     pub(in crate::exchange) fn waits_for(&self, start: u32, most: usize) -> Vec<Rank> {
@@ -320,8 +330,7 @@ impl Steps {
             Some(master) => {
                 let size = master.is_done.len() as u32;
                 let ranks = (start..size).chain(0..start.min(size)).map(Rank);
-                let waits = |rank: &Rank| *rank != MASTER && !master.is_done[rank.0 as usize];
-                ranks.filter(waits).take(most).collect()
+                ranks.filter(|rank| self.awaits(*rank)).take(most).collect()
             }
             None => alloc::vec![MASTER],
         }

@@ -196,3 +196,22 @@ proptest! {
         net.check_nothing_is_kept();
     }
 }
+
+/// A rank that has nothing to send waits to hear that the master knows. When the master's node does
+/// not answer, the rank needs nothing more of it and is done.
+#[test]
+fn who_has_nothing_to_send_is_done_when_the_master_is_lost() {
+    let scheme = Scheme::Published {
+        active: Active::All,
+    };
+    let mut net = Net::new(3, scheme, 0, 8);
+    let ops = exchange(&mut net, |_, _| 0);
+    net.dead[0] = true;
+    net.post(1, ops[1].clone());
+    net.go_on(Micros::from_secs(20));
+    assert!(
+        matches!(net.events[1][..], [Event::Done { .. }]),
+        "{:?}",
+        net.events[1]
+    );
+}
