@@ -31,6 +31,7 @@ pub mod broadcast;
 pub mod control;
 pub mod counters;
 pub mod exchange;
+pub mod files;
 pub mod ids;
 pub mod io;
 pub mod job;
@@ -44,6 +45,7 @@ pub mod retention;
 pub mod rng;
 pub mod size;
 pub mod time;
+pub(crate) mod transport;
 pub mod vitals;
 pub mod wire;
 

@@ -15,13 +15,13 @@ use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::ids::{JobId, RequestId};
 use crate::node::{Event, Full};
-use crate::page::rtt::RttEstimator;
 use crate::page::{
     FRAGMENT, FRAMING, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object, PageError, PageRequest,
     PageTraffic, fragment_mask,
 };
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::rtt::RttEstimator;
 use crate::wire::datagram::OVERHEAD;
 use crate::wire::page::{Content, PageData, PageRead};
 

@@ -4,7 +4,6 @@
 //! with these. The client keeps a bitmap per request and asks again for what is missing.
 
 pub(crate) mod client;
-pub(crate) mod rtt;
 pub(crate) mod server;
 
 use alloc::vec::Vec;

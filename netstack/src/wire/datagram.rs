@@ -144,6 +144,14 @@ pub enum Kind {
     OverlayCensus = 109,
     /// Overlay: answer to it.
     OverlayCensusAck = 110,
+    /// Node to I/O service: carry out this call on a file.
+    FileCall = 112,
+    /// I/O service to node: pending, or the result.
+    FileReply = 113,
+    /// Either way: fragments of a call's input or output, please.
+    FileFetch = 114,
+    /// Either way: a fragment.
+    FileData = 115,
     /// Node to control: lines of my log.
     NodeLog = 120,
     /// Control to node: noted.
@@ -204,6 +212,10 @@ impl Kind {
             108 => Kind::OverlayTaken,
             109 => Kind::OverlayCensus,
             110 => Kind::OverlayCensusAck,
+            112 => Kind::FileCall,
+            113 => Kind::FileReply,
+            114 => Kind::FileFetch,
+            115 => Kind::FileData,
             120 => Kind::NodeLog,
             121 => Kind::NodeLogAck,
             other => return Err(Error::BadKind(other)),

@@ -4,6 +4,7 @@
 //! cluster secret --(key id, MAC, boot epoch, node)--> node key
 //! node key --("hello", direction)--------------------> join key, for HELLO, WELCOME and REFUSE
 //! node key --("session", direction, session)---------> session key, for everything else
+//! node key --(job, rank)-----------------------------> key of the rank's file calls
 //! random, one for each run of the control node ------> peer key, for what nodes say to one another
 //! ```
 //!
@@ -20,7 +21,7 @@ use core::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use crate::ids::{BootEpoch, ControlEpoch, JobId, NodeId};
+use crate::ids::{BootEpoch, ControlEpoch, JobId, NodeId, Rank};
 
 /// Bytes in a key.
 pub const KEY_LEN: usize = 16;
@@ -81,6 +82,26 @@ impl Key {
         Key(self.mac(&[
             b"hearth exchange\0",
             &job.0.to_le_bytes(),
+            &epoch.to_le_bytes(),
+        ]))
+    }
+
+    /// The key of the file calls of one rank of a job, from the key of its node (`self`): the I/O
+    /// service is given this one, and none that says more.
+    pub fn files_key(&self, job: JobId, rank: Rank) -> Key {
+        Key(self.mac(&[
+            b"hearth files\0\0\0\0",
+            &job.0.to_le_bytes(),
+            &rank.0.to_le_bytes(),
+        ]))
+    }
+
+    /// The key of what one run of an I/O service, or the node, says in one direction, from the key
+    /// of the rank's file calls (`self`).
+    pub fn files_direction(&self, direction: Direction, epoch: u64) -> Key {
+        Key(self.mac(&[
+            b"hearth files way",
+            &[direction.label()],
             &epoch.to_le_bytes(),
         ]))
     }

@@ -1,0 +1,472 @@
+//! The node's side: one rank's calls.
+//!
+//! Invariant: a call that was submitted ends with a [`Completion`], or is forgotten by who made
+//! it; at the latest [`SILENCE`] after the service was heard last.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::wire::{FileCall, FileData, FileFetch, FileReply, Standing, channel_of};
+use super::{Call, ChannelId, Reply, WINDOW, begin_buffer, fragment_range, put_fragment};
+use crate::ids::{BootEpoch, NodeId};
+use crate::join::window::ReplayWindow;
+use crate::time::{Instant, Micros};
+use crate::transport::pull::Puller;
+use crate::wire::datagram::{self, Header, Kind, Packet};
+use crate::wire::key::{Direction, Key};
+
+/// A service that says nothing for so long, while calls are under way, is dead: they fail.
+pub const SILENCE: Micros = Micros::from_secs(30);
+/// How often a call is repeated that the service knows of: only its reply can be lost.
+const PENDING_AGAIN: Micros = Micros::from_secs(1);
+/// Largest window, in fragments: what 64 KB buffers of four reads need, and the bandwidth-delay
+/// product of a link of 10 Gbit/s at 300 us.
+const MOST_FRAGMENTS: u32 = 256;
+/// Linux's EIO.
+const EIO: i64 = 5;
+
+/// Who asks, and under which key.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The rank.
+    pub channel: ChannelId,
+    /// The node that it runs on.
+    pub node: NodeId,
+    /// The boot of that node.
+    pub boot: BootEpoch,
+    /// Key of the rank's calls ([`Key::files_key`]).
+    pub key: Key,
+}
+
+/// A call has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Its number.
+    pub number: u64,
+    /// How.
+    pub reply: Reply,
+}
+
+/// No call can be made now: [`WINDOW`] are under way. Wait for a [`Completion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+#[derive(Debug)]
+enum State {
+    /// It is, or is being, carried out.
+    Asked,
+    /// It has been; some of its output is not here.
+    Fetching {
+        result: i64,
+        output: Vec<u8>,
+        missing: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Pending {
+    call: Call,
+    state: State,
+    /// When it is to be sent, next.
+    due: Instant,
+    sent: Option<Instant>,
+    tries: u32,
+    /// The service knows of it.
+    known: bool,
+    /// Nobody waits for it.
+    forgotten: bool,
+}
+
+/// One rank's calls.
+#[derive(Debug)]
+pub struct Client {
+    config: Config,
+    transmit: Key,
+    /// The run of the service that was heard last: its number, its key, what came from it.
+    service: Option<(u64, Key, ReplayWindow)>,
+    sequence: u64,
+    next: u64,
+    calls: BTreeMap<u64, Pending>,
+    puller: Puller<u64>,
+    /// Input that the service has asked for.
+    serving: VecDeque<(u64, u64)>,
+    completed: VecDeque<Completion>,
+    heard: Instant,
+}
+
+impl Client {
+    /// The calls of one rank.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            transmit: config
+                .key
+                .files_direction(Direction::ToControl, config.boot.0),
+            service: None,
+            sequence: 0,
+            next: 1,
+            calls: BTreeMap::new(),
+            puller: Puller::new(MOST_FRAGMENTS),
+            serving: VecDeque::new(),
+            completed: VecDeque::new(),
+            heard: Instant::ZERO,
+        }
+    }
+
+    /// Whose calls these are.
+    pub fn channel(&self) -> ChannelId {
+        self.config.channel
+    }
+
+    /// The run of the service that handles are of: they are void in any other. 0 before it was
+    /// heard.
+    pub fn run(&self) -> u64 {
+        self.service.as_ref().map_or(0, |(run, ..)| *run)
+    }
+
+    /// Makes a call; returns its number.
+    pub fn submit(&mut self, now: Instant, call: Call) -> Result<u64, Full> {
+        assert!(
+            call.input.len().max(call.room as usize) <= super::MAX_TRANSFER,
+            "a call moves {} bytes at most",
+            super::MAX_TRANSFER
+        );
+        if self.next - self.lowest() >= WINDOW {
+            return Err(Full);
+        }
+        if self.calls.is_empty() {
+            self.heard = now;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.calls.insert(
+            number,
+            Pending {
+                call,
+                state: State::Asked,
+                due: now,
+                sent: None,
+                tries: 0,
+                known: false,
+                forgotten: false,
+            },
+        );
+        Ok(number)
+    }
+
+    /// Nobody waits for a call any more; it is carried out all the same.
+    pub fn forget(&mut self, number: u64) {
+        self.completed
+            .retain(|completion| completion.number != number);
+        if let Some(pending) = self.calls.get_mut(&number) {
+            pending.forgotten = true;
+            if matches!(pending.state, State::Fetching { .. }) {
+                self.calls.remove(&number);
+                self.puller.forget(number);
+            }
+        }
+    }
+
+    /// Calls under way.
+    pub fn under_way(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The next call that has ended.
+    pub fn poll_event(&mut self) -> Option<Completion> {
+        self.completed.pop_front()
+    }
+
+    /// All calls below this one have ended.
+    fn lowest(&self) -> u64 {
+        self.calls.keys().next().copied().unwrap_or(self.next)
+    }
+
+    /// Takes a datagram of the service; false when it is none, or says nothing new.
+    pub fn handle_datagram(&mut self, now: Instant, bytes: &[u8]) -> bool {
+        let Ok(packet) = Packet::new_checked(bytes) else {
+            return false;
+        };
+        let header = packet.header();
+        let is_ours = channel_of(packet.unverified_payload()) == Ok(self.config.channel);
+        if !is_ours || header.node != self.config.node {
+            return false;
+        }
+        let run = header.epoch.0;
+        match &mut self.service {
+            Some((known, key, window)) if *known == run => {
+                let Ok(payload) = packet.open(key) else {
+                    return false;
+                };
+                if !window.accept(header.seq) {
+                    return false;
+                }
+                self.heard = now;
+                self.take(now, header.kind, payload);
+            }
+            // Runs are numbered in the order of time: an earlier one is over.
+            known if known.as_ref().is_none_or(|(known, ..)| *known < run) => {
+                let direction = Direction::ToNode;
+                let key = self.config.key.files_direction(direction, run);
+                let Ok(payload) = packet.open(&key) else {
+                    return false;
+                };
+                let mut window = ReplayWindow::default();
+                if !window.accept(header.seq) {
+                    return false;
+                }
+                let is_first = known.is_none();
+                *known = Some((run, key, window));
+                self.heard = now;
+                if !is_first {
+                    self.fail_all();
+                }
+                self.take(now, header.kind, payload);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// What was under way cannot be known to have been carried out, or not.
+    fn fail_all(&mut self) {
+        self.serving.clear();
+        for (number, pending) in core::mem::take(&mut self.calls) {
+            self.puller.forget(number);
+            if !pending.forgotten {
+                self.completed.push_back(Completion {
+                    number,
+                    reply: Reply::plain(-EIO),
+                });
+            }
+        }
+    }
+
+    fn take(&mut self, now: Instant, kind: Kind, payload: &[u8]) {
+        match kind {
+            Kind::FileReply => {
+                if let Ok(reply) = FileReply::parse(payload) {
+                    self.take_reply(now, &reply);
+                }
+            }
+            Kind::FileFetch => {
+                if let Ok(fetch) = FileFetch::parse(payload)
+                    && let Some(pending) = self.calls.get_mut(&fetch.number)
+                {
+                    pending.is_known(now);
+                    let all = super::fragments_of(pending.call.input.len());
+                    let asked = fetch.fragments & all;
+                    let known = self
+                        .serving
+                        .iter_mut()
+                        .find(|(number, _)| *number == fetch.number);
+                    match known {
+                        Some((_, fragments)) => *fragments |= asked,
+                        None if asked != 0 => self.serving.push_back((fetch.number, asked)),
+                        None => {}
+                    }
+                }
+            }
+            Kind::FileData => {
+                if let Ok(data) = FileData::parse(payload) {
+                    self.take_data(now, &data);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn take_reply(&mut self, now: Instant, reply: &FileReply<'_>) {
+        let number = reply.number;
+        let Some(pending) = self.calls.get_mut(&number) else {
+            return;
+        };
+        if !matches!(pending.state, State::Asked) {
+            return;
+        }
+        match reply.standing {
+            // Karn: of a call that was repeated nobody knows which copy was answered.
+            Standing::Pending => return pending.is_known(now),
+            Standing::OtherRun => {
+                self.calls.remove(&number);
+                return self.complete(number, Reply::plain(-EIO), false);
+            }
+            Standing::Done => {}
+        }
+        if let (Some(sent), 1) = (pending.sent, pending.tries) {
+            self.puller.sample(now.saturating_since(sent));
+        }
+        let room = pending.call.room;
+        let buffer = match reply.output_bytes <= room {
+            true => begin_buffer(reply.output_bytes as usize, reply.output),
+            // It says more than it was asked for.
+            false => None,
+        };
+        match buffer {
+            Some((output, missing)) if missing != 0 && !pending.forgotten => {
+                pending.state = State::Fetching {
+                    result: reply.result,
+                    output,
+                    missing,
+                };
+                self.puller.want(number, missing);
+            }
+            buffer => {
+                let reply = match buffer {
+                    Some((output, _)) => Reply {
+                        result: reply.result,
+                        output,
+                    },
+                    None => Reply::plain(-EIO),
+                };
+                let forgotten = pending.forgotten;
+                self.calls.remove(&number);
+                self.complete(number, reply, forgotten);
+            }
+        }
+    }
+
+    fn complete(&mut self, number: u64, reply: Reply, forgotten: bool) {
+        self.serving.retain(|(other, _)| *other != number);
+        if !forgotten {
+            self.completed.push_back(Completion { number, reply });
+        }
+    }
+
+    fn take_data(&mut self, now: Instant, data: &FileData<'_>) {
+        let number = data.number;
+        let Some(pending) = self.calls.get_mut(&number) else {
+            return;
+        };
+        let State::Fetching {
+            result,
+            output,
+            missing,
+        } = &mut pending.state
+        else {
+            return;
+        };
+        if !put_fragment(output, missing, data.fragment, data.bytes) {
+            return;
+        }
+        self.puller.arrived(now, number, data.fragment);
+        if *missing == 0 {
+            let reply = Reply {
+                result: *result,
+                output: core::mem::take(output),
+            };
+            self.calls.remove(&number);
+            self.puller.forget(number);
+            self.complete(number, reply, false);
+        }
+    }
+
+    /// When [`Self::poll_transmit`] has something to do; `None`: never, as it stands.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.calls.is_empty() {
+            return None;
+        }
+        if !self.serving.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let asked = |pending: &&Pending| matches!(pending.state, State::Asked);
+        let due = self.calls.values().filter(asked).map(|pending| pending.due);
+        let silent = self.heard + SILENCE;
+        due.chain(self.puller.poll_timeout()).chain([silent]).min()
+    }
+
+    /// The next datagram for the service, in `out`, which has
+    /// [`MAX_DATAGRAM`](crate::MAX_DATAGRAM) bytes.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
+        if !self.calls.is_empty() && now >= self.heard + SILENCE {
+            self.fail_all();
+        }
+        let channel = self.config.channel;
+        if let Some((number, fragments)) = self.puller.poll(now) {
+            let fetch = FileFetch {
+                channel,
+                number,
+                fragments,
+            };
+            return Some(self.seal(Kind::FileFetch, out, |writer| fetch.emit(writer)));
+        }
+        if let Some(number) = self.due(now) {
+            return Some(self.send_call(now, number, out));
+        }
+        self.send_input(out)
+    }
+
+    fn due(&self, now: Instant) -> Option<u64> {
+        let is_due =
+            |pending: &Pending| matches!(pending.state, State::Asked) && pending.due <= now;
+        let due = self.calls.iter().find(|(_, pending)| is_due(pending));
+        due.map(|(number, _)| *number)
+    }
+
+    fn send_call(&mut self, now: Instant, number: u64, out: &mut [u8]) -> usize {
+        let (done, run) = (self.lowest(), self.run());
+        let timeout = self.puller.timeout();
+        let mut pending = self.calls.remove(&number).expect("a call that is due");
+        let wait = match pending.known {
+            true => PENDING_AGAIN,
+            false => timeout.saturating_mul(1 << pending.tries.min(16)),
+        };
+        pending.due = now + wait.min(PENDING_AGAIN);
+        pending.sent = Some(now);
+        pending.tries = pending.tries.saturating_add(1);
+        let channel = self.config.channel;
+        let message = FileCall::of(channel, number, done, run, &pending.call);
+        let length = self.seal(Kind::FileCall, out, |writer| message.emit(writer));
+        self.calls.insert(number, pending);
+        length
+    }
+
+    fn send_input(&mut self, out: &mut [u8]) -> Option<usize> {
+        loop {
+            let (number, fragments) = self.serving.front_mut()?;
+            let number = *number;
+            let fragment = fragments.trailing_zeros() as u8;
+            *fragments &= fragments.wrapping_sub(1);
+            if *fragments == 0 {
+                self.serving.pop_front();
+            }
+            let Some(pending) = self.calls.remove(&number) else {
+                continue;
+            };
+            let input = &pending.call.input;
+            let data = FileData {
+                channel: self.config.channel,
+                number,
+                fragment,
+                bytes: &input[fragment_range(input.len(), fragment)],
+            };
+            let length = self.seal(Kind::FileData, out, |writer| data.emit(writer));
+            self.calls.insert(number, pending);
+            return Some(length);
+        }
+    }
+
+    fn seal(
+        &mut self,
+        kind: Kind,
+        out: &mut [u8],
+        payload: impl FnOnce(&mut crate::wire::field::Writer<'_>),
+    ) -> usize {
+        self.sequence += 1;
+        let header = Header {
+            kind,
+            node: self.config.node,
+            epoch: self.config.boot,
+            seq: self.sequence,
+        };
+        datagram::emit(header, Some(&self.transmit), out, payload)
+    }
+}
+
+impl Pending {
+    /// The service knows of it: it is repeated seldom.
+    fn is_known(&mut self, now: Instant) {
+        self.known = true;
+        self.due = now + PENDING_AGAIN;
+    }
+}

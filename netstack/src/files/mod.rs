@@ -1,0 +1,305 @@
+//! Calls on files, shipped to an I/O service: the node asks, the service carries out.
+//!
+//! The protocol is that of one *channel* for each rank of a job. The node numbers its calls from
+//! 1; several may be under way, and the service may carry them out in any order. A call has input
+//! bytes (a path, what is to be written) and output bytes (what was read). What fits travels in
+//! the call and in the reply; the rest is pulled by its receiver in fragments
+//! ([`crate::transport::pull`]). Bulk data therefore has one congestion control, for reads as for
+//! writes.
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`Call`], [`Op`] | what is asked for |
+//! | [`Metadata`], [`FileSystem`], [`Entry`] | what comes back, as bytes |
+//! | [`wire`] | the four messages |
+//! | [`client::Client`] | the node's side |
+//! | [`server::Server`] | the service's side |
+//!
+//! Each call is carried out exactly once: the service keeps a reply until the node says that it
+//! has it (`done` in every call), and a call that is older than that is passed over. A service
+//! that was started again knows no call of the run before it: the node is told so, and its calls
+//! under way fail with EIO.
+//!
+//! Source: function shipping of I/O in Blue Gene's CNK and its I/O daemon (Moreira et al.,
+//! *Designing a highly-scalable operating system: the Blue Gene/L story*, 2006).
+//!
+//! Invariant: neither side allocates for more than [`WINDOW`] calls of [`MAX_TRANSFER`] bytes a
+//! channel.
+
+pub mod client;
+mod metadata;
+pub mod server;
+pub mod wire;
+
+use alloc::vec::Vec;
+
+pub use metadata::{Entry, FileSystem, METADATA_LEN, Metadata};
+
+use crate::ids::{JobId, Rank};
+use crate::wire::datagram::MAX_PAYLOAD;
+
+/// Calls of one channel that may be under way.
+pub const WINDOW: u64 = 64;
+/// Bytes of a fragment: what fits a datagram.
+pub const FRAGMENT: usize = MAX_PAYLOAD - wire::DATA_LEN;
+/// Most input, and most output, of a call in bytes. It is a power of two that 64 fragments hold.
+pub const MAX_TRANSFER: usize = 64 * 1024;
+/// The directory that the program was started in, as a handle; handles of open files are others.
+pub const WORKING: u32 = 0;
+
+const _: () = assert!(MAX_TRANSFER.div_ceil(FRAGMENT) <= u64::BITS as usize);
+
+/// One rank's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId {
+    /// The job.
+    pub job: JobId,
+    /// The rank.
+    pub rank: Rank,
+}
+
+/// What a call does. `handles`, `words`, `input` and `output` are those of [`Call`]; flags, modes
+/// and errors have the numbers of Linux x86-64. A path is relative to the directory `handles[0]`
+/// unless it begins with `/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// Output: user (u32), group (u32), path of the working directory.
+    Attach = 1,
+    /// words: flags, mode; input: path. Result: a handle; output: [`Metadata`].
+    Open = 2,
+    /// Gives `handles[0]` back; no other call may be under way that uses it.
+    Close = 3,
+    /// words: offset. Output: the bytes, fewer than `room` only at the end.
+    Read = 4,
+    /// words: offset; input: the bytes. Of a handle that appends, output: the position behind the
+    /// last byte (u64).
+    Write = 5,
+    /// words: position, 0 at first. Output: [`Entry`]s, as many as `room` takes; none: the end.
+    ReadDirectory = 6,
+    /// words: flags of fstatat; input: path, or none for `handles[0]` itself. Output: [`Metadata`].
+    Stat = 7,
+    /// input: path, or none for `handles[0]`. Output: [`FileSystem`].
+    StatFileSystem = 8,
+    /// words: mode, flags of faccessat; input: path.
+    Access = 9,
+    /// words: mode; input: path.
+    MakeDirectory = 10,
+    /// words: flags of unlinkat; input: path.
+    Remove = 11,
+    /// words: flags of renameat2; input: two paths with a zero byte between; the second is
+    /// relative to `handles[1]`.
+    Rename = 12,
+    /// words: flags of linkat; input: as [`Op::Rename`].
+    Link = 13,
+    /// input: what the link says, a zero byte, the path.
+    SymbolicLink = 14,
+    /// input: path. Output: what the link says.
+    ReadLink = 15,
+    /// words: mode, flags of fchmodat; input: path, or none for `handles[0]`.
+    ChangeMode = 16,
+    /// words: user, group, flags of fchownat; input: path, or none for `handles[0]`.
+    ChangeOwner = 17,
+    /// words: seconds of the last access, of the last change, nanoseconds of both (that of the
+    /// access in the lower half; UTIME_NOW and UTIME_OMIT count), flags of utimensat; input: path,
+    /// or none for `handles[0]`.
+    SetTimes = 18,
+    /// words: length; input: path, or none for `handles[0]`.
+    SetLength = 19,
+    /// words: mode, offset, length of fallocate.
+    Allocate = 20,
+    /// words: 1 for fdatasync, 0 for fsync.
+    Sync = 21,
+    /// words: offset, whence: SEEK_DATA or SEEK_HOLE. Result: the position.
+    Seek = 22,
+    /// words: what ([`Lock`]), first byte, length (0: to the end), 1 to test only. Output of a
+    /// test: kind, first byte, length (u64 each) of a lock in the way, or none.
+    Lock = 23,
+    /// words: offset in `handles[0]`, offset in `handles[1]`, length. Result: bytes copied.
+    Copy = 24,
+    /// Output: the absolute path of `handles[0]`.
+    Path = 25,
+}
+
+impl Op {
+    /// All operations.
+    pub const ALL: [Op; 25] = [
+        Op::Attach,
+        Op::Open,
+        Op::Close,
+        Op::Read,
+        Op::Write,
+        Op::ReadDirectory,
+        Op::Stat,
+        Op::StatFileSystem,
+        Op::Access,
+        Op::MakeDirectory,
+        Op::Remove,
+        Op::Rename,
+        Op::Link,
+        Op::SymbolicLink,
+        Op::ReadLink,
+        Op::ChangeMode,
+        Op::ChangeOwner,
+        Op::SetTimes,
+        Op::SetLength,
+        Op::Allocate,
+        Op::Sync,
+        Op::Seek,
+        Op::Lock,
+        Op::Copy,
+        Op::Path,
+    ];
+
+    /// The operation with this number.
+    pub fn from_wire(raw: u8) -> Option<Self> {
+        let index = usize::from(raw).checked_sub(1)?;
+        Self::ALL.get(index).copied()
+    }
+}
+
+/// What [`Op::Lock`] does, as `words[0]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Lock {
+    /// A range that others may read.
+    Read = 0,
+    /// A range that nobody else has.
+    Write = 1,
+    /// The range is free.
+    Free = 2,
+    /// flock: the whole file, shared.
+    WholeRead = 3,
+    /// flock: the whole file.
+    WholeWrite = 4,
+    /// flock: the whole file is free.
+    WholeFree = 5,
+}
+
+impl Lock {
+    /// The meaning of `words[0]`.
+    pub fn from_word(word: u64) -> Option<Self> {
+        Some(match word {
+            0 => Self::Read,
+            1 => Self::Write,
+            2 => Self::Free,
+            3 => Self::WholeRead,
+            4 => Self::WholeWrite,
+            5 => Self::WholeFree,
+            _ => return None,
+        })
+    }
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What to do.
+    pub op: Op,
+    /// Handles of open files; those that the operation does not name are 0.
+    pub handles: [u32; 2],
+    /// Numbers; those that the operation does not name are 0.
+    pub words: [u64; 4],
+    /// Bytes, at most [`MAX_TRANSFER`].
+    pub input: Vec<u8>,
+    /// Most bytes of output, at most [`MAX_TRANSFER`].
+    pub room: u32,
+}
+
+impl Call {
+    /// A call without numbers, input and output.
+    pub fn new(op: Op, handle: u32) -> Self {
+        Self {
+            op,
+            handles: [handle, 0],
+            words: [0; 4],
+            input: Vec::new(),
+            room: 0,
+        }
+    }
+
+    /// With these numbers first.
+    #[must_use]
+    pub fn with_words<const N: usize>(mut self, words: [u64; N]) -> Self {
+        self.words[..N].copy_from_slice(&words);
+        self
+    }
+
+    /// With this input.
+    #[must_use]
+    pub fn with_input(mut self, input: Vec<u8>) -> Self {
+        self.input = input;
+        self
+    }
+
+    /// With room for so many bytes of output.
+    #[must_use]
+    pub fn with_room(mut self, room: usize) -> Self {
+        self.room = room.min(MAX_TRANSFER) as u32;
+        self
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What the operation gives, or a negated error number.
+    pub result: i64,
+    /// Bytes, at most the call's `room`.
+    pub output: Vec<u8>,
+}
+
+impl Reply {
+    /// A result without output.
+    pub fn plain(result: i64) -> Self {
+        Self {
+            result,
+            output: Vec::new(),
+        }
+    }
+}
+
+/// Fragments of a buffer of so many bytes, as a mask.
+fn fragments_of(bytes: usize) -> u64 {
+    match bytes.div_ceil(FRAGMENT) {
+        0 => 0,
+        count => u64::MAX >> (u64::BITS as usize - count),
+    }
+}
+
+/// The bytes of a fragment, inside a buffer of `bytes`.
+fn fragment_range(bytes: usize, fragment: u8) -> core::ops::Range<usize> {
+    let start = usize::from(fragment) * FRAGMENT;
+    start.min(bytes)..(start + FRAGMENT).min(bytes)
+}
+
+/// Puts a fragment in its place and takes it off the mask of those that are missing. False when it
+/// was there already, or is none of this buffer.
+fn put_fragment(buffer: &mut [u8], missing: &mut u64, fragment: u8, bytes: &[u8]) -> bool {
+    let range = fragment_range(buffer.len(), fragment);
+    let bit = 1_u64.checked_shl(fragment.into()).unwrap_or(0);
+    if *missing & bit == 0 || range.len() != bytes.len() {
+        return false;
+    }
+    *missing &= !bit;
+    buffer[range].copy_from_slice(bytes);
+    true
+}
+
+/// A buffer of so many bytes of which the first are here, and the mask of the fragments that are
+/// not all here. `None` without memory for it.
+fn begin_buffer(bytes: usize, first: &[u8]) -> Option<(Vec<u8>, u64)> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(bytes).ok()?;
+    buffer.extend_from_slice(&first[..first.len().min(bytes)]);
+    let whole = match buffer.len() == bytes {
+        true => fragments_of(bytes),
+        // Of the last fragment only its beginning may be here.
+        false => fragments_of(buffer.len() / FRAGMENT * FRAGMENT),
+    };
+    buffer.resize(bytes, 0);
+    Some((buffer, fragments_of(bytes) & !whole))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,484 @@
+//! The service's side: the channels of all ranks that it serves.
+//!
+//! Who carries calls out takes them from [`Server::poll_event`] and says with
+//! [`Server::complete`] how each ended, in any order.
+//!
+//! Invariant: a call is given out once, when all of its input is here; its reply is kept until the
+//! node has it. Work for a datagram does not grow with the number of channels.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use super::wire::{FileCall, FileData, FileFetch, FileReply, INLINE_OUTPUT, Standing, channel_of};
+use super::{
+    Call, ChannelId, Reply, WINDOW, begin_buffer, fragment_range, fragments_of, put_fragment,
+};
+use crate::ids::{BootEpoch, JobId, NodeId, Rank};
+use crate::join::window::ReplayWindow;
+use crate::time::Instant;
+use crate::transport::pull::Puller;
+use crate::wire::datagram::{self, Header, Kind, Packet};
+use crate::wire::field::Writer;
+use crate::wire::key::{Direction, Key};
+
+/// Largest window of a channel, in fragments. Sixty-four nodes share a service, which has a buffer
+/// of its socket for all of them.
+const MOST_FRAGMENTS: u32 = 64;
+
+/// A rank that may call.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// The rank.
+    pub rank: Rank,
+    /// The node that it runs on.
+    pub node: NodeId,
+    /// Key of its calls ([`Key::files_key`]).
+    pub key: Key,
+}
+
+/// A call to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose.
+    pub channel: ChannelId,
+    /// Its number.
+    pub number: u64,
+    /// What to do.
+    pub call: Call,
+}
+
+/// What was passed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams of no channel, with a wrong tag, or heard before.
+    pub refused: u64,
+    /// Calls that were given out.
+    pub calls: u64,
+    /// Bytes of input, and of output.
+    pub bytes: [u64; 2],
+}
+
+#[derive(Debug)]
+enum State {
+    /// Some of its input is not here.
+    Receiving { call: Call, missing: u64 },
+    /// It has been given out.
+    Running,
+    /// It has been carried out.
+    Done(Reply),
+}
+
+#[derive(Debug)]
+enum Outgoing {
+    Standing(u64, Standing),
+    Reply(u64),
+    Output(u64, u64),
+}
+
+#[derive(Debug)]
+struct Channel {
+    node: NodeId,
+    receive: Option<(BootEpoch, Key, ReplayWindow)>,
+    key: Key,
+    transmit: Key,
+    sequence: u64,
+    address: Option<SocketAddr>,
+    calls: BTreeMap<u64, State>,
+    /// The node has the replies of all calls below.
+    done: u64,
+    puller: Puller<u64>,
+    outgoing: VecDeque<Outgoing>,
+    /// When it is to be looked at, as [`Server::timers`] has it.
+    timer: Option<Instant>,
+}
+
+/// All channels of a service.
+#[derive(Debug)]
+pub struct Server {
+    run: u64,
+    channels: BTreeMap<ChannelId, Channel>,
+    timers: BTreeSet<(Instant, ChannelId)>,
+    requests: VecDeque<Request>,
+    counters: Counters,
+}
+
+impl Server {
+    /// A service. `run` must be greater in each later run: the time of its start will do.
+    pub fn new(run: u64) -> Self {
+        Self {
+            run,
+            channels: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            requests: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Lets the ranks of a job call.
+    pub fn admit(&mut self, job: JobId, members: impl IntoIterator<Item = Member>) {
+        for member in members {
+            let id = ChannelId {
+                job,
+                rank: member.rank,
+            };
+            let channel = Channel {
+                node: member.node,
+                receive: None,
+                key: member.key,
+                transmit: member.key.files_direction(Direction::ToNode, self.run),
+                sequence: 0,
+                address: None,
+                calls: BTreeMap::new(),
+                done: 1,
+                puller: Puller::new(MOST_FRAGMENTS),
+                outgoing: VecDeque::new(),
+                timer: None,
+            };
+            if let Some(before) = self.channels.insert(id, channel)
+                && let Some(at) = before.timer
+            {
+                self.timers.remove(&(at, id));
+            }
+        }
+    }
+
+    /// The job has ended: nobody calls any more.
+    pub fn close(&mut self, job: JobId) {
+        let of_job = |rank| ChannelId {
+            job,
+            rank: Rank(rank),
+        };
+        let range = of_job(0)..=of_job(u32::MAX);
+        let gone: Vec<ChannelId> = self.channels.range(range).map(|(id, _)| *id).collect();
+        for id in gone {
+            if let Some(Channel {
+                timer: Some(at), ..
+            }) = self.channels.remove(&id)
+            {
+                self.timers.remove(&(at, id));
+            }
+        }
+        self.requests.retain(|request| request.channel.job != job);
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The next call to be carried out.
+    pub fn poll_event(&mut self) -> Option<Request> {
+        self.requests.pop_front()
+    }
+
+    /// A call has been carried out. Passed over when nobody knows of it any more.
+    pub fn complete(&mut self, id: ChannelId, number: u64, reply: Reply) {
+        let Some(channel) = self.channels.get_mut(&id) else {
+            return;
+        };
+        let Some(state @ State::Running) = channel.calls.get_mut(&number) else {
+            return;
+        };
+        self.counters.bytes[1] += reply.output.len() as u64;
+        *state = State::Done(reply);
+        channel.outgoing.push_back(Outgoing::Reply(number));
+        self.schedule(id);
+    }
+
+    /// Takes a datagram; false when it is of no channel, or says nothing new.
+    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> bool {
+        let taken = self.open_and_take(now, from, bytes);
+        match taken {
+            Some(id) => self.schedule(id),
+            None => self.counters.refused += 1,
+        }
+        taken.is_some()
+    }
+
+    fn open_and_take(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> Option<ChannelId> {
+        let packet = Packet::new_checked(bytes).ok()?;
+        let header = packet.header();
+        let id = channel_of(packet.unverified_payload()).ok()?;
+        let channel = self.channels.get_mut(&id)?;
+        if header.node != channel.node {
+            return None;
+        }
+        let payload = channel.open(&packet)?;
+        channel.address = Some(from);
+        match header.kind {
+            Kind::FileCall => {
+                let call = FileCall::parse(payload).ok()?;
+                if call.run != 0 && call.run != self.run {
+                    channel.outgoing.clear();
+                    let standing = Outgoing::Standing(call.number, Standing::OtherRun);
+                    channel.outgoing.push_back(standing);
+                } else if let Some(request) = channel.take_call(id, &call) {
+                    self.counters.calls += 1;
+                    self.counters.bytes[0] += request.call.input.len() as u64;
+                    self.requests.push_back(request);
+                }
+            }
+            Kind::FileFetch => channel.take_fetch(&FileFetch::parse(payload).ok()?),
+            Kind::FileData => {
+                let data = FileData::parse(payload).ok()?;
+                if let Some(request) = channel.take_data(now, id, &data) {
+                    self.counters.calls += 1;
+                    self.counters.bytes[0] += request.call.input.len() as u64;
+                    self.requests.push_back(request);
+                }
+            }
+            _ => return None,
+        }
+        Some(id)
+    }
+
+    /// Looks again at when a channel is due.
+    fn schedule(&mut self, id: ChannelId) {
+        let Some(channel) = self.channels.get_mut(&id) else {
+            return;
+        };
+        let due = match channel.outgoing.is_empty() {
+            false => Some(Instant::ZERO),
+            true => channel.puller.poll_timeout(),
+        };
+        if channel.timer == due {
+            return;
+        }
+        if let Some(at) = core::mem::replace(&mut channel.timer, due) {
+            self.timers.remove(&(at, id));
+        }
+        if let Some(at) = due {
+            self.timers.insert((at, id));
+        }
+    }
+
+    /// When [`Self::poll_transmit`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The next datagram, in `out`, which has [`MAX_DATAGRAM`](crate::MAX_DATAGRAM) bytes, and
+    /// where it goes.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
+        loop {
+            let &(at, id) = self.timers.first()?;
+            if at > now {
+                return None;
+            }
+            let run = self.run;
+            let channel = self.channels.get_mut(&id)?;
+            let sent = channel.transmit(now, id, run, out);
+            self.schedule(id);
+            if sent.is_some() {
+                return sent;
+            }
+        }
+    }
+}
+
+impl Channel {
+    /// The payload of a datagram that is new and of this channel.
+    fn open<'a>(&mut self, packet: &Packet<'a>) -> Option<&'a [u8]> {
+        let header = packet.header();
+        if self.receive.is_none() {
+            let direction = Direction::ToControl;
+            let key = self.key.files_direction(direction, header.epoch.0);
+            let payload = packet.open(&key).ok()?;
+            let mut window = ReplayWindow::default();
+            window.accept(header.seq).then_some(())?;
+            self.receive = Some((header.epoch, key, window));
+            return Some(payload);
+        }
+        let (epoch, key, window) = self.receive.as_mut()?;
+        let is_known = *epoch == header.epoch;
+        let payload = is_known.then(|| packet.open(key).ok()).flatten()?;
+        window.accept(header.seq).then_some(payload)
+    }
+
+    fn take_call(&mut self, id: ChannelId, call: &FileCall<'_>) -> Option<Request> {
+        let number = call.number;
+        if call.done > self.done {
+            self.done = call.done;
+            let kept = self.calls.split_off(&call.done);
+            for gone in core::mem::replace(&mut self.calls, kept).into_keys() {
+                self.puller.forget(gone);
+            }
+        }
+        match self.calls.get(&number) {
+            _ if number < self.done => return None,
+            // What is queued is enough for each call of a window to be repeated.
+            Some(_) if self.outgoing.len() >= 2 * WINDOW as usize => return None,
+            Some(State::Done(_)) => {
+                self.outgoing.push_back(Outgoing::Reply(number));
+                return None;
+            }
+            Some(_) => {
+                let standing = Outgoing::Standing(number, Standing::Pending);
+                self.outgoing.push_back(standing);
+                return None;
+            }
+            None => {}
+        }
+        // Without memory it is passed over: the node asks again.
+        let (input, missing) = begin_buffer(call.input_bytes as usize, call.input)?;
+        let call = Call {
+            op: call.op,
+            handles: call.handles,
+            words: call.words,
+            input,
+            room: call.room,
+        };
+        if missing == 0 {
+            self.calls.insert(number, State::Running);
+            return Some(Request {
+                channel: id,
+                number,
+                call,
+            });
+        }
+        self.calls
+            .insert(number, State::Receiving { call, missing });
+        self.puller.want(number, missing);
+        None
+    }
+
+    fn take_fetch(&mut self, fetch: &FileFetch) {
+        let Some(State::Done(reply)) = self.calls.get(&fetch.number) else {
+            return;
+        };
+        let asked = fetch.fragments & fragments_of(reply.output.len());
+        if asked == 0 {
+            return;
+        }
+        let queued = self
+            .outgoing
+            .iter_mut()
+            .find_map(|outgoing| match outgoing {
+                Outgoing::Output(number, fragments) if *number == fetch.number => Some(fragments),
+                _ => None,
+            });
+        match queued {
+            Some(fragments) => *fragments |= asked,
+            None => self
+                .outgoing
+                .push_back(Outgoing::Output(fetch.number, asked)),
+        }
+    }
+
+    fn take_data(&mut self, now: Instant, id: ChannelId, data: &FileData<'_>) -> Option<Request> {
+        let number = data.number;
+        let State::Receiving { call, missing } = self.calls.get_mut(&number)? else {
+            return None;
+        };
+        if !put_fragment(&mut call.input, missing, data.fragment, data.bytes) {
+            return None;
+        }
+        self.puller.arrived(now, number, data.fragment);
+        if *missing != 0 {
+            return None;
+        }
+        self.puller.forget(number);
+        let state = self.calls.insert(number, State::Running);
+        let Some(State::Receiving { call, .. }) = state else {
+            return None;
+        };
+        Some(Request {
+            channel: id,
+            number,
+            call,
+        })
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        run: u64,
+        out: &mut [u8],
+    ) -> Option<(usize, SocketAddr)> {
+        let to = self.address?;
+        while let Some(outgoing) = self.outgoing.front_mut() {
+            let (number, fragment) = match outgoing {
+                Outgoing::Output(number, fragments) => {
+                    let fragment = fragments.trailing_zeros() as u8;
+                    *fragments &= fragments.wrapping_sub(1);
+                    let number = *number;
+                    if *fragments == 0 {
+                        self.outgoing.pop_front();
+                    }
+                    (number, fragment)
+                }
+                Outgoing::Standing(number, standing) => {
+                    let reply = FileReply::without_result(id, *number, *standing);
+                    self.outgoing.pop_front();
+                    let length = self.seal(Kind::FileReply, run, out, |writer| reply.emit(writer));
+                    return Some((length, to));
+                }
+                Outgoing::Reply(number) => {
+                    let number = *number;
+                    self.outgoing.pop_front();
+                    let Some(State::Done(reply)) = self.calls.get(&number) else {
+                        continue;
+                    };
+                    let output = &reply.output;
+                    let message = FileReply {
+                        channel: id,
+                        number,
+                        standing: Standing::Done,
+                        result: reply.result,
+                        output_bytes: output.len() as u32,
+                        output: &output[..output.len().min(INLINE_OUTPUT)],
+                    };
+                    let header = header(Kind::FileReply, self.node, run, &mut self.sequence);
+                    let emit = |writer: &mut Writer<'_>| message.emit(writer);
+                    let length = datagram::emit(header, Some(&self.transmit), out, emit);
+                    return Some((length, to));
+                }
+            };
+            let Some(State::Done(reply)) = self.calls.get(&number) else {
+                continue;
+            };
+            let data = FileData {
+                channel: id,
+                number,
+                fragment,
+                bytes: &reply.output[fragment_range(reply.output.len(), fragment)],
+            };
+            let header = header(Kind::FileData, self.node, run, &mut self.sequence);
+            let emit = |writer: &mut Writer<'_>| data.emit(writer);
+            let length = datagram::emit(header, Some(&self.transmit), out, emit);
+            return Some((length, to));
+        }
+        let (number, fragments) = self.puller.poll(now)?;
+        let fetch = FileFetch {
+            channel: id,
+            number,
+            fragments,
+        };
+        let length = self.seal(Kind::FileFetch, run, out, |writer| fetch.emit(writer));
+        Some((length, to))
+    }
+
+    fn seal(
+        &mut self,
+        kind: Kind,
+        run: u64,
+        out: &mut [u8],
+        payload: impl FnOnce(&mut Writer<'_>),
+    ) -> usize {
+        let header = header(kind, self.node, run, &mut self.sequence);
+        datagram::emit(header, Some(&self.transmit), out, payload)
+    }
+}
+
+/// The header of the next datagram of a channel.
+fn header(kind: Kind, node: NodeId, run: u64, sequence: &mut u64) -> Header {
+    *sequence += 1;
+    Header {
+        kind,
+        node,
+        epoch: BootEpoch(run),
+        seq: *sequence,
+    }
+}

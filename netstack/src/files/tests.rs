@@ -1,0 +1,386 @@
+//! Tests of file calls: a client and a server over a link that loses, doubles and delays.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::vec::Vec;
+
+use super::client::{Client, Completion, Config, Full, SILENCE};
+use super::server::{Member, Request, Server};
+use super::wire::{FileCall, FileData, FileFetch, FileReply};
+use super::*;
+use crate::MAX_DATAGRAM;
+use crate::ids::{BootEpoch, NodeId};
+use crate::rng::Rng;
+use crate::time::{Instant, Micros};
+use crate::wire::key::Key;
+
+const CHANNEL: ChannelId = ChannelId {
+    job: JobId(7),
+    rank: Rank(3),
+};
+const KEY: Key = Key([9; 16]);
+
+fn node_address() -> SocketAddr {
+    "10.0.0.5:7118".parse().expect("an address")
+}
+
+fn client() -> Client {
+    Client::new(Config {
+        channel: CHANNEL,
+        node: NodeId(5),
+        boot: BootEpoch(77),
+        key: KEY,
+    })
+}
+
+fn server(run: u64) -> Server {
+    let mut server = Server::new(run);
+    let member = Member {
+        rank: CHANNEL.rank,
+        node: NodeId(5),
+        key: KEY,
+    };
+    server.admit(CHANNEL.job, [member]);
+    server
+}
+
+/// Both ends and what is between them.
+struct World {
+    now: Instant,
+    client: Client,
+    server: Server,
+    rng: Rng,
+    /// Of 1,000 datagrams, how many are lost, and how many come twice.
+    loss: u64,
+    doubled: u64,
+    /// (when, to the server, bytes)
+    flying: Vec<(Instant, bool, Vec<u8>)>,
+    /// Calls that were given out, by number, and what is written where.
+    given: BTreeMap<u64, u32>,
+    file: Vec<u8>,
+    completed: Vec<Completion>,
+}
+
+impl World {
+    fn new(seed: u64, loss: u64, doubled: u64) -> Self {
+        World {
+            now: Instant::ZERO,
+            client: client(),
+            server: server(1),
+            rng: Rng::new(seed),
+            loss,
+            doubled,
+            flying: Vec::new(),
+            given: BTreeMap::new(),
+            file: Vec::new(),
+            completed: Vec::new(),
+        }
+    }
+
+    fn throw(&mut self, to_server: bool, bytes: &[u8]) {
+        let copies = match self.rng.below(1_000) {
+            luck if luck < self.loss => 0,
+            luck if luck < self.loss + self.doubled => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let at = self.now + Micros(100 + self.rng.below(400));
+            self.flying.push((at, to_server, bytes.to_vec()));
+        }
+    }
+
+    /// Carries a call out: a file of bytes in memory.
+    fn carry_out(&mut self, request: Request) {
+        *self.given.entry(request.number).or_default() += 1;
+        let call = request.call;
+        let start = call.words[0] as usize;
+        let reply = match call.op {
+            Op::Write => {
+                let end = start + call.input.len();
+                self.file.resize(self.file.len().max(end), 0);
+                self.file[start..end].copy_from_slice(&call.input);
+                Reply::plain(call.input.len() as i64)
+            }
+            Op::Read => {
+                let end = (start + call.room as usize).min(self.file.len());
+                let output = self.file[start.min(end)..end].to_vec();
+                Reply {
+                    result: output.len() as i64,
+                    output,
+                }
+            }
+            _ => Reply::plain(-38),
+        };
+        self.server.complete(request.channel, request.number, reply);
+    }
+
+    fn step(&mut self) -> bool {
+        let mut out = [0; MAX_DATAGRAM];
+        while let Some(length) = self.client.poll_transmit(self.now, &mut out) {
+            let bytes = out[..length].to_vec();
+            self.throw(true, &bytes);
+        }
+        while let Some((length, to)) = self.server.poll_transmit(self.now, &mut out) {
+            assert_eq!(to, node_address());
+            let bytes = out[..length].to_vec();
+            self.throw(false, &bytes);
+        }
+        self.take_completions();
+        let flying = self.flying.iter().map(|(at, ..)| *at).min();
+        let due = [
+            self.client.poll_timeout(),
+            self.server.poll_timeout(),
+            flying,
+        ];
+        let Some(next) = due.into_iter().flatten().min() else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        while let Some(index) = self.flying.iter().position(|(at, ..)| *at <= self.now) {
+            let (_, to_server, bytes) = self.flying.remove(index);
+            match to_server {
+                true => {
+                    self.server
+                        .handle_datagram(self.now, node_address(), &bytes);
+                    while let Some(request) = self.server.poll_event() {
+                        self.carry_out(request);
+                    }
+                }
+                false => {
+                    self.client.handle_datagram(self.now, &bytes);
+                }
+            }
+        }
+        self.take_completions();
+        true
+    }
+
+    fn take_completions(&mut self) {
+        while let Some(completion) = self.client.poll_event() {
+            self.completed.push(completion);
+        }
+    }
+
+    fn run_until(&mut self, completed: usize) {
+        while self.completed.len() < completed {
+            let moved = self.step();
+            assert!(
+                moved || self.completed.len() >= completed,
+                "it stands still"
+            );
+            assert!(self.now < Instant::from_micros(600_000_000), "too slow");
+        }
+    }
+}
+
+fn pattern(bytes: usize, salt: u8) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at * 7 + at / 251) as u8 ^ salt)
+        .collect()
+}
+
+#[test]
+fn what_is_written_is_read_whatever_is_lost() {
+    for (seed, loss, doubled) in [(1, 0, 0), (2, 100, 100), (3, 300, 300), (4, 500, 0)] {
+        let mut world = World::new(seed, loss, doubled);
+        let sizes = [1, 1_000, FRAGMENT, 20_000, MAX_TRANSFER, MAX_TRANSFER - 1];
+        let mut offset = 0;
+        let mut whole = Vec::new();
+        for (index, size) in sizes.into_iter().enumerate() {
+            let bytes = pattern(size, index as u8);
+            let call = Call::new(Op::Write, 1).with_words([offset]);
+            let call = call.with_input(bytes.clone());
+            world.client.submit(world.now, call).expect("room");
+            offset += size as u64;
+            whole.extend(bytes);
+        }
+        world.run_until(sizes.len());
+        assert!(world.file == whole, "seed {seed}");
+        world.completed.clear();
+        let mut numbers = BTreeMap::new();
+        for offset in (0..whole.len()).step_by(MAX_TRANSFER) {
+            let call = Call::new(Op::Read, 1).with_words([offset as u64]);
+            let call = call.with_room(MAX_TRANSFER);
+            let number = world.client.submit(world.now, call).expect("room");
+            numbers.insert(number, offset);
+        }
+        world.run_until(numbers.len());
+        for Completion { number, reply } in &world.completed {
+            let start = numbers[number];
+            let end = (start + MAX_TRANSFER).min(whole.len());
+            assert_eq!(reply.result, (end - start) as i64);
+            assert!(reply.output == whole[start..end], "seed {seed}");
+        }
+        assert!(
+            world.given.values().all(|count| *count == 1),
+            "exactly once"
+        );
+    }
+}
+
+#[test]
+fn each_of_many_calls_is_carried_out_once() {
+    let mut world = World::new(11, 200, 200);
+    let (mut made, mut done) = (0, 0);
+    while done < 500 {
+        let call = Call::new(Op::Write, 1).with_words([made * 8]);
+        let call = call.with_input(made.to_le_bytes().to_vec());
+        match world.client.submit(world.now, call) {
+            Ok(_) if made < 500 => made += 1,
+            Ok(_) => made += 1,
+            Err(Full) => {
+                assert!(world.client.under_way() <= WINDOW as usize);
+                world.step();
+            }
+        }
+        done = world.completed.len();
+    }
+    assert!(world.given.values().all(|count| *count == 1));
+}
+
+#[test]
+fn another_run_of_the_service_fails_what_was_under_way_once() {
+    let mut world = World::new(5, 0, 0);
+    let read = || Call::new(Op::Read, 1).with_room(10);
+    world.client.submit(world.now, read()).expect("room");
+    world.run_until(1);
+    world.client.submit(world.now, read()).expect("room");
+    world.server = server(2);
+    world.run_until(2);
+    assert_eq!(world.completed[1].reply, Reply::plain(-5));
+    assert_eq!(world.client.run(), 2);
+    world.client.submit(world.now, read()).expect("room");
+    world.run_until(3);
+    assert_eq!(world.completed[2].reply.result, 0);
+}
+
+#[test]
+fn a_dead_service_is_an_error_after_a_while() {
+    let mut world = World::new(5, 1_000, 0);
+    let read = Call::new(Op::Read, 1).with_room(10);
+    world.client.submit(world.now, read).expect("room");
+    world.run_until(1);
+    assert_eq!(world.completed[0].reply, Reply::plain(-5));
+    assert!(world.now >= Instant::ZERO + SILENCE);
+    assert_eq!(world.client.poll_timeout(), None);
+}
+
+#[test]
+fn a_forgotten_call_is_carried_out_and_not_told() {
+    let mut world = World::new(6, 0, 0);
+    let write = Call::new(Op::Write, 1).with_input(pattern(50_000, 1));
+    let number = world.client.submit(world.now, write).expect("room");
+    world.client.forget(number);
+    let read = Call::new(Op::Read, 1).with_room(1);
+    world.client.submit(world.now, read).expect("room");
+    world.run_until(1);
+    while world.client.under_way() > 0 {
+        assert!(world.step());
+    }
+    assert_eq!(world.file.len(), 50_000);
+    assert_eq!(world.completed.len(), 1);
+}
+
+#[test]
+fn a_closed_job_and_a_stranger_get_no_answer() {
+    let mut world = World::new(7, 0, 0);
+    let mut out = [0; MAX_DATAGRAM];
+    let read = Call::new(Op::Read, 1).with_room(1);
+    world.client.submit(world.now, read).expect("room");
+    let length = world
+        .client
+        .poll_transmit(world.now, &mut out)
+        .expect("due");
+    let mut stranger = Server::new(1);
+    let member = Member {
+        rank: CHANNEL.rank,
+        node: NodeId(5),
+        key: Key([1; 16]),
+    };
+    stranger.admit(CHANNEL.job, [member]);
+    assert!(!stranger.handle_datagram(world.now, node_address(), &out[..length]));
+    world.server.close(CHANNEL.job);
+    assert!(
+        !world
+            .server
+            .handle_datagram(world.now, node_address(), &out[..length])
+    );
+    assert_eq!(world.server.poll_timeout(), None);
+}
+
+#[test]
+fn a_replayed_call_is_passed_over() {
+    let mut world = World::new(8, 0, 0);
+    let mut out = [0; MAX_DATAGRAM];
+    let read = Call::new(Op::Read, 1).with_room(1);
+    world.client.submit(world.now, read).expect("room");
+    let length = world
+        .client
+        .poll_transmit(world.now, &mut out)
+        .expect("due");
+    assert!(
+        world
+            .server
+            .handle_datagram(world.now, node_address(), &out[..length])
+    );
+    let thief = "10.9.9.9:1".parse().expect("an address");
+    assert!(
+        !world
+            .server
+            .handle_datagram(world.now, thief, &out[..length])
+    );
+    assert!(world.server.poll_event().is_some());
+    assert!(world.server.poll_event().is_none());
+}
+
+#[test]
+fn hostile_bytes_are_errors() {
+    let mut rng = Rng::new(3);
+    for _ in 0..20_000 {
+        let length = rng.below(140) as usize;
+        let mut bytes: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
+        // Half of them have a channel, so that what follows is looked at.
+        if length > 20 && rng.below(2) == 0 {
+            bytes[8..20].fill(0);
+            bytes[12] = 1;
+        }
+        let _ = FileCall::parse(&bytes);
+        let _ = FileReply::parse(&bytes);
+        let _ = FileFetch::parse(&bytes);
+        let _ = FileData::parse(&bytes);
+        let _ = Metadata::parse(&bytes);
+        let _ = FileSystem::parse(&bytes);
+        let _ = Entry::parse(&bytes);
+    }
+}
+
+#[test]
+fn what_stat_says_survives_the_way() {
+    let metadata = Metadata {
+        device: 1,
+        inode: u64::MAX,
+        mode: 0o100_644,
+        links: 2,
+        user: 1_000,
+        group: 1_001,
+        special: 3,
+        size: 1 << 40,
+        block_size: 4_096,
+        blocks: 17,
+        accessed: (-1, 999_999_999),
+        modified: (1 << 33, 5),
+        changed: (0, 0),
+    };
+    assert_eq!(Metadata::parse(&metadata.to_bytes()), Ok(metadata));
+    let mut output = Vec::new();
+    let entry = Entry {
+        inode: 5,
+        next: 2,
+        kind: 8,
+        name: b"a name",
+    };
+    assert!(entry.append(100, &mut output));
+    assert!(!entry.append(output.len() + 10, &mut output));
+    let parsed = Entry::parse(&output).expect("an entry");
+    assert_eq!(parsed, Some((entry, &[][..])));
+}

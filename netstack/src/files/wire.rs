@@ -1,0 +1,287 @@
+//! The messages of file calls. Each travels in the usual envelope ([`crate::wire::datagram`]),
+//! sealed under a key of the rank and the direction; the header names the node, and the boot of
+//! who sends: the node's, or the run of the service.
+
+use super::{Call, ChannelId, FRAGMENT, MAX_TRANSFER, Op, WINDOW};
+use crate::ids::{JobId, Rank};
+use crate::wire::Error;
+use crate::wire::datagram::MAX_PAYLOAD;
+use crate::wire::field::{Reader, Writer};
+
+/// Bytes of a call before its input.
+pub const CALL_LEN: usize = 88;
+/// Bytes of a reply before its output.
+pub const REPLY_LEN: usize = 36;
+/// Bytes of DATA before the fragment.
+pub const DATA_LEN: usize = 24;
+/// Most input that a call carries itself.
+pub const INLINE_INPUT: usize = MAX_PAYLOAD - CALL_LEN;
+/// Most output that a reply carries itself.
+pub const INLINE_OUTPUT: usize = MAX_PAYLOAD - REPLY_LEN;
+
+/// FILE_CALL: carry this out, or say how it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileCall<'a> {
+    /// Whose.
+    pub channel: ChannelId,
+    /// Its number, from 1.
+    pub number: u64,
+    /// The node has the replies of all calls below this one.
+    pub done: u64,
+    /// The run of the service that the channel's handles are of; 0 before any was heard.
+    pub run: u64,
+    /// What to do.
+    pub op: Op,
+    /// See [`Call::handles`].
+    pub handles: [u32; 2],
+    /// See [`Call::words`].
+    pub words: [u64; 4],
+    /// See [`Call::room`].
+    pub room: u32,
+    /// Bytes of input in all.
+    pub input_bytes: u32,
+    /// The first of them, all that fit.
+    pub input: &'a [u8],
+}
+
+impl<'a> FileCall<'a> {
+    /// The message about a call.
+    pub fn of(channel: ChannelId, number: u64, done: u64, run: u64, call: &'a Call) -> Self {
+        Self {
+            channel,
+            number,
+            done,
+            run,
+            op: call.op,
+            handles: call.handles,
+            words: call.words,
+            room: call.room,
+            input_bytes: call.input.len() as u32,
+            input: &call.input[..call.input.len().min(INLINE_INPUT)],
+        }
+    }
+
+    /// Writes the payload.
+    pub fn emit(&self, writer: &mut Writer<'_>) {
+        emit_channel(self.channel, self.number, writer);
+        writer.u64(self.done).u64(self.run);
+        writer.u8(self.op as u8).u8(0).u16(0);
+        for handle in self.handles {
+            writer.u32(handle);
+        }
+        for word in self.words {
+            writer.u64(word);
+        }
+        writer.u32(self.room).u32(self.input_bytes);
+        writer.bytes(self.input);
+    }
+
+    /// Reads the payload.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload);
+        let (channel, number) = parse_channel(&mut reader)?;
+        let (done, run) = (reader.u64()?, reader.u64()?);
+        let op = Op::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
+        if (reader.u8()?, reader.u16()?) != (0, 0) {
+            return Err(Error::BadValue);
+        }
+        let handles = [reader.u32()?, reader.u32()?];
+        let words = [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
+        let (room, input_bytes) = (reader.u32()?, reader.u32()?);
+        let input = reader.rest();
+        let is_possible = room as usize <= MAX_TRANSFER
+            && input_bytes as usize <= MAX_TRANSFER
+            && input.len() == (input_bytes as usize).min(INLINE_INPUT)
+            && done <= number
+            && number - done < WINDOW;
+        is_possible
+            .then_some(Self {
+                channel,
+                number,
+                done,
+                run,
+                op,
+                handles,
+                words,
+                room,
+                input_bytes,
+                input,
+            })
+            .ok_or(Error::BadValue)
+    }
+}
+
+/// How a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is being carried out, or its input is on its way.
+    Pending,
+    /// It has been carried out.
+    Done,
+    /// This run of the service is another than the one that the call names.
+    OtherRun,
+}
+
+/// FILE_REPLY: how a call stands. The header names the run of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileReply<'a> {
+    /// Whose.
+    pub channel: ChannelId,
+    /// The call's number.
+    pub number: u64,
+    /// How it stands.
+    pub standing: Standing,
+    /// Its result, when it is done.
+    pub result: i64,
+    /// Bytes of output in all.
+    pub output_bytes: u32,
+    /// The first of them, all that fit.
+    pub output: &'a [u8],
+}
+
+impl<'a> FileReply<'a> {
+    /// One that has no result.
+    pub fn without_result(channel: ChannelId, number: u64, standing: Standing) -> Self {
+        Self {
+            channel,
+            number,
+            standing,
+            result: 0,
+            output_bytes: 0,
+            output: &[],
+        }
+    }
+
+    /// Writes the payload.
+    pub fn emit(&self, writer: &mut Writer<'_>) {
+        emit_channel(self.channel, self.number, writer);
+        let standing = match self.standing {
+            Standing::Pending => 0,
+            Standing::Done => 1,
+            Standing::OtherRun => 2,
+        };
+        writer.u8(standing).u8(0).u16(0);
+        writer.i64(self.result).u32(self.output_bytes);
+        writer.bytes(self.output);
+    }
+
+    /// Reads the payload.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload);
+        let (channel, number) = parse_channel(&mut reader)?;
+        let standing = match reader.u8()? {
+            0 => Standing::Pending,
+            1 => Standing::Done,
+            2 => Standing::OtherRun,
+            _ => return Err(Error::BadValue),
+        };
+        if (reader.u8()?, reader.u16()?) != (0, 0) {
+            return Err(Error::BadValue);
+        }
+        let (result, output_bytes) = (reader.i64()?, reader.u32()?);
+        let output = reader.rest();
+        let is_possible = output_bytes as usize <= MAX_TRANSFER
+            && output.len() == (output_bytes as usize).min(INLINE_OUTPUT)
+            && (standing == Standing::Done || (result, output_bytes) == (0, 0));
+        is_possible
+            .then_some(Self {
+                channel,
+                number,
+                standing,
+                result,
+                output_bytes,
+                output,
+            })
+            .ok_or(Error::BadValue)
+    }
+}
+
+/// FILE_FETCH: fragments, please. The node asks for output, the service for input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileFetch {
+    /// Whose.
+    pub channel: ChannelId,
+    /// The call's number.
+    pub number: u64,
+    /// Bit i: fragment i.
+    pub fragments: u64,
+}
+
+impl FileFetch {
+    /// Writes the payload.
+    pub fn emit(&self, writer: &mut Writer<'_>) {
+        emit_channel(self.channel, self.number, writer);
+        writer.u64(self.fragments);
+    }
+
+    /// Reads the payload.
+    pub fn parse(payload: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload);
+        let (channel, number) = parse_channel(&mut reader)?;
+        let fragments = reader.u64()?;
+        reader.finish()?;
+        Ok(Self {
+            channel,
+            number,
+            fragments,
+        })
+    }
+}
+
+/// FILE_DATA: a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileData<'a> {
+    /// Whose.
+    pub channel: ChannelId,
+    /// The call's number.
+    pub number: u64,
+    /// Which fragment, below 64.
+    pub fragment: u8,
+    /// Its bytes: [`FRAGMENT`], fewer of the last.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> FileData<'a> {
+    /// Writes the payload.
+    pub fn emit(&self, writer: &mut Writer<'_>) {
+        emit_channel(self.channel, self.number, writer);
+        writer.u32(self.fragment.into());
+        writer.bytes(self.bytes);
+    }
+
+    /// Reads the payload.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload);
+        let (channel, number) = parse_channel(&mut reader)?;
+        let fragment = u8::try_from(reader.u32()?).map_err(|_| Error::BadValue)?;
+        let bytes = reader.rest();
+        let is_possible = u32::from(fragment) < u64::BITS && (1..=FRAGMENT).contains(&bytes.len());
+        is_possible
+            .then_some(Self {
+                channel,
+                number,
+                fragment,
+                bytes,
+            })
+            .ok_or(Error::BadValue)
+    }
+}
+
+fn emit_channel(channel: ChannelId, number: u64, writer: &mut Writer<'_>) {
+    writer.u64(channel.job.0).u32(channel.rank.0).u64(number);
+}
+
+fn parse_channel(reader: &mut Reader<'_>) -> Result<(ChannelId, u64), Error> {
+    let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
+    let rank = Rank(reader.u32()?);
+    let number = reader.u64()?;
+    match number {
+        0 => Err(Error::BadValue),
+        _ => Ok((ChannelId { job, rank }, number)),
+    }
+}
+
+/// The channel that a payload says it is about: known before the key is.
+pub fn channel_of(payload: &[u8]) -> Result<ChannelId, Error> {
+    Ok(parse_channel(&mut Reader::new(payload))?.0)
+}

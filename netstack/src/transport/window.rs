@@ -1,0 +1,91 @@
+//! The congestion window: how many fragments may be under way.
+//!
+//! Source: RFC 5681, slow start and congestion avoidance, with the initial window of RFC 6928.
+//! A loss halves the window once for all that was under way when it was noticed (RFC 9002, section
+//! 7.3.2); a time-out starts over from the smallest.
+
+/// The window before anything was heard (RFC 6928).
+const INITIAL: u32 = 10;
+/// Never less (RFC 5681, section 3.1: the loss window is one; two keep a delayed answer from
+/// stopping everything).
+const LEAST: u32 = 2;
+
+/// Additive increase, multiplicative decrease.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    size: u32,
+    threshold: u32,
+    most: u32,
+    /// Arrivals since the last increase in congestion avoidance.
+    arrived: u32,
+}
+
+impl Window {
+    /// A window of at most `most` fragments.
+    pub(crate) fn new(most: u32) -> Self {
+        Self {
+            size: INITIAL.min(most),
+            threshold: most,
+            most,
+            arrived: 0,
+        }
+    }
+
+    /// Fragments that may be under way.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// A fragment has arrived.
+    pub(crate) fn arrived(&mut self) {
+        if self.size < self.threshold {
+            self.size = (self.size + 1).min(self.most);
+            return;
+        }
+        self.arrived += 1;
+        if self.arrived >= self.size {
+            self.arrived = 0;
+            self.size = (self.size + 1).min(self.most);
+        }
+    }
+
+    /// One was lost while `in_flight` were under way. To be called once in a round trip.
+    pub(crate) fn lost(&mut self, in_flight: u32) {
+        self.threshold = (in_flight / 2).max(LEAST);
+        self.size = self.threshold;
+        self.arrived = 0;
+    }
+
+    /// Nothing arrived for the length of a time-out.
+    pub(crate) fn timed_out(&mut self, in_flight: u32) {
+        self.threshold = (in_flight / 2).max(LEAST);
+        self.size = LEAST;
+        self.arrived = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_in_a_round_trip_until_a_loss_and_grows_by_one_after_it() {
+        let mut window = Window::new(256);
+        for _ in 0..window.size() {
+            window.arrived();
+        }
+        assert_eq!(window.size(), 2 * INITIAL);
+        window.lost(20);
+        assert_eq!(window.size(), 10);
+        for _ in 0..10 {
+            window.arrived();
+        }
+        assert_eq!(window.size(), 11);
+        window.timed_out(11);
+        assert_eq!(window.size(), LEAST);
+        for _ in 0..10_000 {
+            window.arrived();
+        }
+        assert!(window.size() > 50 && window.size() <= 256);
+    }
+}
