@@ -15,6 +15,8 @@ pub use event::{Event, LostReason, NodeState, NodeStatus};
 
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::counters::Counters;
+use crate::files::ChannelId;
+use crate::files::server::Member;
 use crate::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId};
 use crate::io::{IoReply, MAX_CALL_DATA};
 use crate::job::control::Jobs;
@@ -314,6 +316,12 @@ impl Endpoint {
         self.registry
             .status(node)
             .map(|status| self.with_job(status))
+    }
+
+    /// What an I/O service must know of a rank on a node to carry out its calls on files; `None`
+    /// while nothing is known of the node.
+    pub fn files_member(&self, node: NodeId, channel: ChannelId) -> Option<Member> {
+        self.registry.files_member(node, channel)
     }
 
     fn with_job(&self, status: NodeStatus) -> NodeStatus {

@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::counters::Counters;
+use crate::files::{self, ChannelId};
 use crate::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, ProgramId, RequestId};
 use crate::io::client::Outcome;
 use crate::io::{self, IoOp, SubmitError};
@@ -468,6 +469,11 @@ impl Endpoint {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.outbox.events.pop_front()
+    }
+
+    /// What a rank on this node makes its calls on files with ([`files::client::Client::new`]).
+    pub fn files_config(&self, channel: ChannelId) -> files::client::Config {
+        self.link.files_config(channel)
     }
 
     /// True between `Joined` and `ControlLost`, and after `ControlBack`.

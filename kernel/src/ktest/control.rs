@@ -284,6 +284,7 @@ impl FakeControl {
             start: StartMode::AtOnce,
             cores: 0,
             core_bytes: 0,
+            files: None,
             job: JobId(1),
             rank: Rank(0),
             size: self.size,

@@ -319,6 +319,7 @@ impl Control {
             start: StartMode::AtOnce,
             cores: 0,
             core_bytes: 0,
+            files: None,
         };
         self.launched += 1;
         if let Err(error) = self.endpoint.launch(time::now(), spec) {

@@ -125,6 +125,7 @@ impl Pair {
             start: StartMode::OnCommand,
             cores: 0,
             core_bytes: 0,
+            files: None,
         };
         pair.control.launch(pair.now, spec).expect("the node is up");
         pair.settle();

@@ -597,5 +597,6 @@ fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
         },
         cores: 0,
         core_bytes: 0,
+        files: None,
     }
 }

@@ -430,6 +430,7 @@ impl Job {
             start: self.spec.start,
             cores: self.spec.cores,
             core_bytes: self.spec.core_bytes,
+            files: self.spec.files,
         };
         let block = (block.len() <= INLINE_BLOCK_MAX).then_some(&block[..]);
         Command::Launch { spec, block }

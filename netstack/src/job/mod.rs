@@ -28,6 +28,7 @@ pub(crate) mod node;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddrV4;
 
 use crate::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
 use crate::retention::Retention;
@@ -64,6 +65,9 @@ pub struct LaunchSpec {
     pub cores: u16,
     /// Most bytes of a core file of each rank that crashes, 0 for none.
     pub core_bytes: u64,
+    /// Where the service is that carries out its calls on files; none: it has no files but those
+    /// that its launch names.
+    pub files: Option<SocketAddrV4>,
 }
 
 /// What a program that is loaded waits for.
@@ -101,6 +105,9 @@ pub struct JobSpec {
     pub cores: u16,
     /// Most bytes of a core file of each rank that crashes, 0 for none.
     pub core_bytes: u64,
+    /// Where the service is that carries out its calls on files; none: it has no files but those
+    /// that its launch names.
+    pub files: Option<SocketAddrV4>,
 }
 
 /// One rank of a job.

@@ -11,6 +11,7 @@
 
 use crate::backoff::Backoff;
 use crate::counters::Counters;
+use crate::files::{self, ChannelId};
 use crate::ids::{BootEpoch, ControlEpoch, JobId, NodeId};
 use crate::join::window::ReplayWindow;
 use crate::join::{Refusal, Timing};
@@ -114,6 +115,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// What the rank's calls on files are made with.
+    pub(crate) fn files_config(&self, channel: ChannelId) -> files::client::Config {
+        files::client::Config {
+            channel,
+            node: self.node,
+            boot: self.epoch,
+            key: self.node_key.files_key(channel.job, channel.rank),
+        }
+    }
+
     pub(crate) fn new(config: &Config, now: Instant) -> Self {
         let node_key = config.personality.key;
         Link {

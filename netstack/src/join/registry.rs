@@ -22,6 +22,8 @@ use core::net::SocketAddrV4;
 
 use crate::control::outbox::{HintBudget, Outbox, Outgoing};
 use crate::control::{Config, Event, LostReason, NodeState, NodeStatus};
+use crate::files::ChannelId;
+use crate::files::server::Member;
 use crate::ids::{BootEpoch, NodeId};
 use crate::job::RankLoss;
 use crate::join::boots::UsedBoots;
@@ -102,6 +104,17 @@ impl Registry {
 
     pub(crate) fn status(&self, node: NodeId) -> Option<NodeStatus> {
         self.slots.get(&node).map(|slot| slot.status(node))
+    }
+
+    /// What an I/O service must know of a rank on a node to serve it; `None` while nothing is known
+    /// of the node.
+    pub(crate) fn files_member(&self, node: NodeId, channel: ChannelId) -> Option<Member> {
+        let slot = self.slots.get(&node)?;
+        Some(Member {
+            rank: channel.rank,
+            node,
+            key: slot.node_key.files_key(channel.job, channel.rank),
+        })
     }
 
     /// Takes a datagram and returns what is left for others to do.

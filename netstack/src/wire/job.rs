@@ -1,5 +1,7 @@
 //! Messages of job control.
 
+use core::net::SocketAddrV4;
+
 use super::Error;
 use super::datagram::MAX_PAYLOAD;
 use super::field::{Reader, Writer};
@@ -83,7 +85,7 @@ pub const SIGNAL_MAX: u8 = 64;
 pub const GRACE_MAX: Micros = Micros::from_secs(86_400);
 
 /// Bytes of a LAUNCH before its launch block.
-pub const LAUNCH_LEN: usize = 106;
+pub const LAUNCH_LEN: usize = 112;
 /// Largest launch block that travels in the LAUNCH itself, in bytes.
 pub const INLINE_BLOCK_MAX: usize = MAX_PAYLOAD - LAUNCH_LEN;
 
@@ -235,6 +237,10 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
     writer.u8(flags.fold(0, |all, (_, flag)| all | flag));
     writer.u32(retention.limit_pages).u16(spec.cores);
     writer.u64(spec.core_bytes);
+    let (address, port) = spec
+        .files
+        .map_or(([0; 4], 0), |files| (files.ip().octets(), files.port()));
+    writer.bytes(&address).u16(port);
     if let Some(block) = block {
         assert!(
             block.len() == spec.launch_block_bytes as usize && block.len() <= INLINE_BLOCK_MAX,
@@ -262,6 +268,7 @@ fn parse_launch<'a>(
         start: StartMode::OnCommand,
         cores: 0,
         core_bytes: 0,
+        files: None,
     };
     let reuse = Reuse::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
     let keep = Keep::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
@@ -278,6 +285,12 @@ fn parse_launch<'a>(
     };
     spec.cores = reader.u16()?;
     spec.core_bytes = reader.u64()?;
+    let (address, port) = (reader.array::<4>()?, reader.u16()?);
+    if port != 0 {
+        spec.files = Some(SocketAddrV4::new(address.into(), port));
+    } else if address != [0; 4] {
+        return Err(Error::BadValue);
+    }
     if is_set(AT_ONCE) {
         spec.start = StartMode::AtOnce;
     }

@@ -85,6 +85,7 @@ fn assert_works(pair: &mut Pair) {
         start: StartMode::OnCommand,
         cores: 0,
         core_bytes: 0,
+        files: None,
     };
     pair.control
         .launch(pair.now, spec)
@@ -277,6 +278,7 @@ fn launch_of_nothing() -> LaunchSpec {
         start: StartMode::OnCommand,
         cores: 0,
         core_bytes: 0,
+        files: None,
     }
 }
 

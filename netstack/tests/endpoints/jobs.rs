@@ -28,6 +28,7 @@ pub fn job_spec(job: u64) -> JobSpec {
         start: StartMode::OnCommand,
         cores: 0,
         core_bytes: 0,
+        files: None,
     }
 }
 

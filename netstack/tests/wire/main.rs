@@ -3,6 +3,9 @@
 mod documented;
 mod keys;
 
+use core::net::SocketAddrV4;
+use core::num::NonZeroU16;
+
 use netstack::MAX_DATA;
 use netstack::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, ProgramId, Rank, RequestId};
 use netstack::io::exit::MAX_UNKNOWN_CALLS;
@@ -170,7 +173,7 @@ prop_compose! {
     fn launch()(
         job in job(), size in 1..=u32::MAX, rank: u32, program: [u8; 32], n: [u64; 4],
         launch_block_bytes in 0..=launch_block::MAX as u32, retention in retention(), at_once: bool,
-        cores: u16, core_bytes: u64,
+        cores: u16, core_bytes: u64, files: Option<([u8; 4], NonZeroU16)>,
     ) -> LaunchSpec {
         let [program_bytes, time_limit_us, monitor_period_us, memory_limit] = n;
         let start = if at_once { StartMode::AtOnce } else { StartMode::OnCommand };
@@ -178,6 +181,7 @@ prop_compose! {
             job, rank: Rank(rank % size), size, program: ProgramId(program), program_bytes,
             launch_block_bytes, time_limit_us, monitor_period_us, memory_limit, retention, start,
             cores, core_bytes,
+            files: files.map(|(ip, port)| SocketAddrV4::new(ip.into(), port.get())),
         }
     }
 }
@@ -545,6 +549,7 @@ fn small_launch(launch_block_bytes: u32) -> LaunchSpec {
         start: StartMode::OnCommand,
         cores: 0,
         core_bytes: 0,
+        files: None,
     }
 }
 
