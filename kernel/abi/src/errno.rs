@@ -46,6 +46,7 @@ errnos! {
     EACCES = 13, "permission denied";
     EFAULT = 14, "bad address";
     EEXIST = 17, "exists already";
+    EXDEV = 18, "on another file system";
     ENODEV = 19, "no such device";
     ENOTDIR = 20, "not a directory";
     EISDIR = 21, "is a directory";
@@ -63,6 +64,7 @@ errnos! {
     EPROTO = 71, "the other side means something else";
     EOVERFLOW = 75, "value too large";
     EMSGSIZE = 90, "message too long";
+    EOPNOTSUPP = 95, "not supported";
     ENOBUFS = 105, "no room for more";
     ETIMEDOUT = 110, "timed out";
     EHOSTDOWN = 112, "a rank is lost";

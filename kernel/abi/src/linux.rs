@@ -158,6 +158,10 @@ pub mod at {
     pub const EACCESS: u64 = 0x200;
     /// How fresh what statx says must be.
     pub const STATX_SYNC: u64 = 0x6000;
+    /// unlinkat: a directory.
+    pub const REMOVEDIR: u64 = 0x200;
+    /// linkat: what a link leads to.
+    pub const SYMLINK_FOLLOW: u64 = 0x400;
 }
 
 /// What access asks about.
@@ -168,6 +172,28 @@ pub mod access {
     pub const WRITE: u64 = 2;
     /// Reading.
     pub const READ: u64 = 4;
+}
+
+/// Flags of renameat2.
+pub mod rename {
+    /// Nothing is replaced.
+    pub const NOREPLACE: u64 = 1;
+    /// Both change places.
+    pub const EXCHANGE: u64 = 2;
+    /// All that a node knows.
+    pub const ALL: u64 = NOREPLACE | EXCHANGE;
+}
+
+/// Operations of flock.
+pub mod flock {
+    /// Others may have it, too.
+    pub const SHARED: u64 = 1;
+    /// Nobody else has it.
+    pub const EXCLUSIVE: u64 = 2;
+    /// EAGAIN instead of a wait.
+    pub const NONBLOCK: u64 = 4;
+    /// It is given back.
+    pub const UNLOCK: u64 = 8;
 }
 
 /// From where lseek counts.
@@ -210,6 +236,8 @@ pub mod fcntl {
 
 /// Types of files.
 pub mod mode {
+    /// The bits that are the type.
+    pub const KIND: u32 = 0o17_0000;
     /// A pipe.
     pub const PIPE: u32 = 0o01_0000;
     /// A character device.

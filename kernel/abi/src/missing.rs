@@ -22,7 +22,7 @@ pub const fn why(call: u64) -> Option<&'static str> {
         | RMDIR | UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2 | LINK | LINKAT | SYMLINK
         | SYMLINKAT | MKNOD | MKNODAT | CHMOD | FCHMOD | FCHMODAT | CHOWN | FCHOWN | LCHOWN
         | FCHOWNAT | UTIME | UTIMES | UTIMENSAT | FUTIMESAT | MEMFD_CREATE => {
-            "files cannot be written yet: write results to standard output"
+            "the job has no service for its files, which are read only: see `hearth run --no-files`"
         }
         SOCKET | SOCKETPAIR | CONNECT | ACCEPT | ACCEPT4 | BIND | LISTEN | SENDTO | RECVFROM
         | SENDMSG | RECVMSG => "there are no sockets: ranks talk to each other through hearth.h",
@@ -47,7 +47,7 @@ mod tests {
         assert!(why(sysno::FORK).unwrap().contains("one process"));
         let socket = why(sysno::SOCKET).unwrap();
         assert!(socket.contains("sockets") && socket.contains("hearth.h"));
-        assert!(why(sysno::OPENAT).unwrap().contains("written"));
+        assert!(why(sysno::OPENAT).unwrap().contains("read only"));
         assert_eq!(why(sysno::INOTIFY_INIT1), Some(OTHER));
     }
 

@@ -27,7 +27,7 @@ use crate::time;
 #[inline(never)]
 pub fn serve(node: &mut Node, launch: &Launch) {
     let spec = &launch.spec;
-    node.open_job(spec.job, spec.program, spec.rank);
+    node.open_job(spec);
     match process::prepare(launch, node) {
         Err(refusal) => refuse(node, spec.job, refusal),
         Ok(prepared) => {

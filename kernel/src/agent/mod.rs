@@ -10,6 +10,7 @@
 //! | [`exchange`] | this node's part in the data that ranks of a job exchange |
 //! | [`overlay`] | this node's part in the monitoring overlay |
 //! | [`files`] | files in the node's memory, as the control node drops them |
+//! | [`shipping`] | calls on files that an I/O service carries out |
 //! | [`warm`] | the warm programs, as the control node asks and is told |
 //! | [`vitals`] | what a heartbeat tells |
 //! | [`services`] | what a running program may ask of the node |
@@ -30,6 +31,7 @@ pub mod mailbox;
 pub mod node;
 pub mod overlay;
 pub mod services;
+pub mod shipping;
 pub mod vitals;
 pub mod warm;
 

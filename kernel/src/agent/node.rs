@@ -20,7 +20,9 @@ use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::{MemberConfig, Peer};
-use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank, RequestId};
+use netstack::files::ChannelId;
+use netstack::ids::{BootEpoch, JobId, NodeId, RequestId};
+use netstack::job::LaunchSpec;
 use netstack::node::{Config, Endpoint, Event};
 use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
@@ -37,6 +39,7 @@ use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::overlay::Overlay;
 use super::services::{IoCompletion, PageCompletion};
+use super::shipping::Shipping;
 use super::vitals::vitals;
 use super::warm::{self, Images};
 use crate::boot::BootFacts;
@@ -83,6 +86,8 @@ pub struct Node {
     casts: Casts,
     exchange: Exchange,
     overlay: Overlay,
+    /// Calls on files of the open job, where it has a service for them.
+    shipping: Option<Shipping>,
     /// The card's transmit ring had no room for what casts or the exchange have to send.
     ring_full: bool,
     /// The network was looked at since the program asked last.
@@ -130,6 +135,7 @@ impl Node {
             casts: Casts::default(),
             exchange: Exchange::new(TABLE_WITHIN),
             overlay: Overlay::default(),
+            shipping: None,
             ring_full: false,
             polled: false,
             exchange_leads: false,
@@ -156,10 +162,15 @@ impl Node {
         self.left
     }
 
-    /// Opens the mailbox of `job`, which runs `program` as `rank`; events for it are kept from now
-    /// on.
-    pub fn open_job(&mut self, job: JobId, program: ProgramId, rank: Rank) {
+    /// Opens the mailbox of a job; events for it are kept from now on.
+    pub fn open_job(&mut self, spec: &LaunchSpec) {
         assert!(self.mailbox.is_none(), "one job at a time");
+        let (job, program, rank) = (spec.job, spec.program, spec.rank);
+        self.shipping = spec.files.map(|service| {
+            let config = self.endpoint().files_config(ChannelId { job, rank });
+            Shipping::new(config, service)
+        });
+        self.stack.set_service(spec.files);
         self.mailbox = Some(Mailbox::new(job, program));
         self.overlay.set_job(Some((job, rank)));
     }
@@ -170,6 +181,8 @@ impl Node {
         self.endpoint().cancel_requests(mailbox.job());
         self.casts.close_job(mailbox.job(), &mut self.objects);
         self.overlay.set_job(None);
+        self.shipping = None;
+        self.stack.set_service(None);
         self.remains = Some(mailbox.job());
     }
 
@@ -275,6 +288,7 @@ impl Node {
             objects,
             warm,
             running,
+            shipping,
             ..
         } = self;
         let running = running.as_ref();
@@ -284,6 +298,11 @@ impl Node {
             running,
         };
         stack.poll(now, &mut |arrival| match arrival {
+            net::Arrival::Control(datagram) if Shipping::takes(datagram) => {
+                if let Some(shipping) = shipping {
+                    shipping.handle_datagram(now, datagram);
+                }
+            }
             net::Arrival::Control(datagram) => {
                 if let Some(endpoint) = endpoint {
                     endpoint.handle_datagram(now, datagram);
@@ -323,7 +342,8 @@ impl Node {
             let open = mailbox.as_ref().map(Mailbox::job);
             open == Some(job) || launches.iter().any(|launch| launch.spec.job == job)
         });
-        let news = [self.casts.take_news(), self.exchange.take_news()];
+        let shipped = self.shipping.as_mut().is_some_and(Shipping::take_news);
+        let news = [self.casts.take_news(), self.exchange.take_news(), shipped];
         if let Some(mailbox) = &mut self.mailbox
             && news.contains(&true)
         {
@@ -376,7 +396,9 @@ impl Node {
         let peers = self.peers_timeout(now);
         let overlay = self.overlay.poll_timeout(now);
         let card = self.stack.next_deadline(now);
-        let protocols = [due, card, peers, overlay, self.kill_at()];
+        let shipping = self.shipping.as_ref().filter(|_| self.stack.can_send());
+        let shipping = shipping.and_then(Shipping::poll_timeout);
+        let protocols = [due, card, peers, overlay, shipping, self.kill_at()];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
         self.looked = Moment::now();
         Some(match until > now && !self.scrub_some() {
@@ -434,6 +456,15 @@ impl Node {
                 break;
             };
             self.stack.send(&self.buffer[..len]);
+        }
+        if let Some(shipping) = &mut self.shipping {
+            let service = shipping.service();
+            while self.stack.can_send() {
+                let Some(len) = shipping.poll_transmit(now, &mut self.buffer) else {
+                    break;
+                };
+                self.stack.send_to(service, &self.buffer[..len]);
+            }
         }
         self.stack.flush(now);
     }

@@ -19,6 +19,7 @@ use netstack::time::Instant;
 use super::cast::CastPage;
 use super::cast::store::Running;
 use super::exchange::Exchange;
+use super::shipping::Shipping;
 use crate::arch;
 
 /// The answer to a page request.
@@ -146,6 +147,11 @@ pub trait NodeServices {
 
     /// How a rank of the job is reached.
     fn peer(&self, rank: Rank) -> PeerLookup;
+
+    /// The job's calls on files; `None` where it has no service that carries them out.
+    fn shipping(&mut self) -> Option<&mut Shipping> {
+        None
+    }
 
     /// The data that the ranks of the job exchange.
     fn exchange(&mut self) -> &mut Exchange;

@@ -84,7 +84,7 @@ pub enum Event {
 /// A datagram that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival<'a> {
-    /// From the control node's address.
+    /// From the control node's address, or the I/O service's.
     Control(&'a [u8]),
     /// Of a kind that nodes exchange, from anybody.
     Peer(PeerDatagram<'a>),
@@ -105,6 +105,8 @@ pub struct Stack {
     udp: SocketHandle,
     dhcp: Option<dhcp::Client>,
     control: Option<SocketAddrV4>,
+    /// Another address from which datagrams are accepted: the I/O service's.
+    service: Option<SocketAddrV4>,
     control_mac: Option<[u8; 6]>,
     address: Option<(Ipv4Cidr, Option<Ipv4Address>)>,
     events: VecDeque<Event>,
@@ -134,6 +136,7 @@ impl Stack {
             udp,
             dhcp,
             control: None,
+            service: None,
             control_mac: None,
             address: None,
             events: VecDeque::new(),
@@ -173,6 +176,11 @@ impl Stack {
     /// Sets where datagrams go and from where they are accepted.
     pub fn set_control(&mut self, control: SocketAddrV4) {
         self.control = Some(control);
+    }
+
+    /// Sets from where datagrams are accepted beside the control node's address.
+    pub fn set_service(&mut self, service: Option<SocketAddrV4>) {
+        self.service = service;
     }
 
     /// What happened since the last call; to be asked until `None` after each poll.
@@ -222,10 +230,16 @@ impl Stack {
     /// Queues a datagram to the control node; [`Self::flush`] or the next poll sends it. Returns
     /// false, and drops it, unless [`Self::can_send`].
     pub fn send(&mut self, datagram: &[u8]) -> bool {
-        let (Some(control), Some(_)) = (self.control, self.address) else {
+        self.control
+            .is_some_and(|control| self.send_to(control, datagram))
+    }
+
+    /// The same for a datagram to somebody else.
+    pub fn send_to(&mut self, to: SocketAddrV4, datagram: &[u8]) -> bool {
+        if self.address.is_none() {
             return false;
-        };
-        let to = (IpAddress::Ipv4(*control.ip()), control.port());
+        }
+        let to = (IpAddress::Ipv4(*to.ip()), to.port());
         let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
         socket.send_slice(datagram, to).is_ok()
     }
@@ -385,6 +399,8 @@ impl Stack {
             let IpAddress::Ipv4(from) = from.endpoint.addr;
             if self.control.is_some_and(|control| *control.ip() == from) {
                 self.control_mac = Some(self.device.source());
+                deliver(Arrival::Control(datagram));
+            } else if self.service.is_some_and(|service| *service.ip() == from) {
                 deliver(Arrival::Control(datagram));
             } else {
                 self.counters.foreign += 1;

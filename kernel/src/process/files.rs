@@ -10,9 +10,10 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Descriptors, File, Files, Place};
+use kernel_core::files::{Descriptors, File, Files, Opened, Place, Shipped};
 use kernel_core::objects::{FrameIndex, InUse, Kept, ObjectId};
 use kernel_core::phys::PhysMem;
+use netstack::files::WORKING;
 use netstack::job::{LaunchRefusal, launch_block};
 use netstack::time::{Instant, Micros};
 
@@ -36,6 +37,8 @@ pub(super) struct JobFiles {
     pub(super) descriptors: Descriptors,
     /// What the program's file was called where the job was started, as an absolute path.
     pub(super) program: Vec<u8>,
+    /// The directory that relative paths begin at.
+    pub(super) working: Opened,
     /// Mode bits that the program wants new files not to have.
     mode_mask: u64,
     /// Where the bytes are, by number.
@@ -50,6 +53,7 @@ impl JobFiles {
             names: Files::default(),
             descriptors: Descriptors::new(),
             program: Vec::new(),
+            working: Opened::Place(Place::WORKING),
             mode_mask: MODE_MASK,
             indexes: Vec::new(),
             held: Vec::new(),
@@ -82,6 +86,20 @@ impl JobFiles {
         }
         taken.names = Files::new(names);
         Ok(taken)
+    }
+
+    /// Has the program begin in the directory that the job's I/O service has for it.
+    pub(super) fn work_at_service(&mut self) {
+        self.working = Opened::Shipped(Shipped {
+            handle: WORKING,
+            run: 0,
+            is_directory: true,
+        });
+    }
+
+    /// Mode bits that new files are not to have.
+    pub(super) fn mode_mask(&self) -> u64 {
+        self.mode_mask
     }
 
     /// Says what the program is called.

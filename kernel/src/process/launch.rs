@@ -272,6 +272,9 @@ impl Process {
             services.be_quiet();
         }
         self.files = JobFiles::take(services, &block.files)?;
+        if self.spec.files.is_some() {
+            self.files.work_at_service();
+        }
         self.files
             .set_program(block.argv.first().unwrap_or(&&b""[..]));
         let indexes = self.files.indexes().to_vec();

@@ -14,7 +14,7 @@ use kernel_core::signals::{self, Delivery};
 use kernel_core::threads::{Core, Tid, Wait};
 use netstack::time::Instant;
 
-use super::calls::PID;
+use super::calls::{PID, Transfer};
 use crate::arch::fpu::{self, FpuState};
 use crate::arch::user::{Trap, UserContext};
 use crate::monitor;
@@ -50,6 +50,10 @@ pub(super) struct Progress {
     pub(super) begun: bool,
     /// The pipe or event counter that it waits for.
     pub(super) channel: Option<ChannelId>,
+    /// The call whose reply it waits for, and the read or write that is under way, where an I/O
+    /// service carries them out.
+    pub(super) shipped: Option<u64>,
+    pub(super) transfer: Option<Transfer>,
 }
 
 /// One thread.

@@ -119,11 +119,13 @@ pub enum Op {
     Copy = 24,
     /// Output: the absolute path of `handles[0]`.
     Path = 25,
+    /// words: O_APPEND and O_NONBLOCK, as F_SETFL takes them.
+    SetFlags = 26,
 }
 
 impl Op {
     /// All operations.
-    pub const ALL: [Op; 25] = [
+    pub const ALL: [Op; 26] = [
         Op::Attach,
         Op::Open,
         Op::Close,
@@ -149,6 +151,7 @@ impl Op {
         Op::Lock,
         Op::Copy,
         Op::Path,
+        Op::SetFlags,
     ];
 
     /// The operation with this number.

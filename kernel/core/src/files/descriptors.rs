@@ -28,6 +28,19 @@ pub enum Opened {
     Place(Place),
     /// A pipe, an event counter or an epoll.
     Channel(ChannelId, Side),
+    /// A file or a directory that an I/O service has open.
+    Shipped(Shipped),
+}
+
+/// An open file of an I/O service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shipped {
+    /// The service's number for it.
+    pub handle: u32,
+    /// The run of the service that knows the number.
+    pub run: u64,
+    /// It is a directory.
+    pub is_directory: bool,
 }
 
 impl Opened {
@@ -36,7 +49,7 @@ impl Opened {
         match self {
             Self::Stream(stream) => Some(ChannelId(stream as u64)),
             Self::Channel(id, _) => Some(id),
-            Self::Place(_) => None,
+            Self::Place(_) | Self::Shipped(_) => None,
         }
     }
 }
@@ -50,6 +63,8 @@ pub struct Description {
     pub position: u64,
     /// Flags that fcntl answers with.
     pub status: u64,
+    /// A call that moves the position is under way.
+    pub is_moving: bool,
     /// Descriptors that refer to it.
     references: u32,
 }
@@ -58,6 +73,16 @@ impl Description {
     /// Whether it names something and no more (`O_PATH`).
     pub const fn is_path(&self) -> bool {
         self.status & open::PATH != 0
+    }
+
+    /// Whether it may be written by it.
+    pub const fn writes(&self) -> bool {
+        self.status & open::ACCESS_MODE != open::READ_ONLY
+    }
+
+    /// Whether what is written goes to the end (`O_APPEND`).
+    pub const fn appends(&self) -> bool {
+        self.status & open::APPEND != 0
     }
 }
 
@@ -100,6 +125,7 @@ impl Descriptors {
                 opened: Opened::Stream(number),
                 position: 0,
                 status,
+                is_moving: false,
                 references: 1,
             })
         };
@@ -129,7 +155,7 @@ impl Descriptors {
     pub fn stream(&self, fd: u64) -> Result<u32, Errno> {
         match self.get(fd)?.opened {
             Opened::Stream(number) => Ok(number),
-            Opened::Place(_) | Opened::Channel(..) => Err(Errno::EBADF),
+            Opened::Place(_) | Opened::Channel(..) | Opened::Shipped(_) => Err(Errno::EBADF),
         }
     }
 
@@ -139,6 +165,19 @@ impl Descriptors {
         let kept = open::APPEND | open::NONBLOCK | open::DIRECTORY | open::PATH;
         let status = (flags & kept) | open::LARGEFILE;
         Ok(self.add(Opened::Place(place), status, flags))
+    }
+
+    /// Opens a file that an I/O service has opened with these flags.
+    pub fn open_shipped(&mut self, shipped: Shipped, flags: u64) -> Result<u64, Errno> {
+        self.reserve(1)?;
+        let kept = open::ACCESS_MODE | open::APPEND | open::NONBLOCK | open::PATH;
+        let status = (flags & kept) | open::LARGEFILE;
+        Ok(self.add(Opened::Shipped(shipped), status, flags))
+    }
+
+    /// Makes sure that one more can be opened.
+    pub fn make_room(&mut self) -> Result<(), Errno> {
+        self.reserve(1)
     }
 
     /// A pipe with flags of open, which holds so many bytes: where they come out, where they go in.
@@ -187,6 +226,7 @@ impl Descriptors {
             opened,
             position: 0,
             status,
+            is_moving: false,
             references: 1,
         });
         let index = match self.descriptions.iter().position(Option::is_none) {
@@ -208,8 +248,8 @@ impl Descriptors {
         fd as u64
     }
 
-    /// Closes a descriptor.
-    pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
+    /// Closes a descriptor. Says what is not open any more by that.
+    pub fn close(&mut self, fd: u64) -> Result<Option<Opened>, Errno> {
         let slot = self.slot(fd)?;
         self.slots[fd as u32 as usize] = None;
         let place = &mut self.descriptions[usize::from(slot.description)];
@@ -222,8 +262,9 @@ impl Descriptors {
             if let Opened::Channel(id, side) = opened {
                 self.channels.close(id, side);
             }
+            return Ok(Some(opened));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The lowest free descriptor from `least` on for what `fd` refers to (dup, fcntl).
@@ -237,21 +278,28 @@ impl Descriptors {
         self.refer(to, slot, close_on_exec)
     }
 
-    /// Makes `to` refer to what `fd` refers to, closing what it was (dup2, dup3).
-    pub fn copy_to(&mut self, fd: u64, to: u64, close_on_exec: bool) -> Result<u64, Errno> {
+    /// Makes `to` refer to what `fd` refers to, closing what it was (dup2, dup3). Says what is not
+    /// open any more by that.
+    pub fn copy_to(
+        &mut self,
+        fd: u64,
+        to: u64,
+        close_on_exec: bool,
+    ) -> Result<(u64, Option<Opened>), Errno> {
         let slot = self.slot(fd)?;
         let to = to as u32 as usize;
         if to >= DESCRIPTORS_MAX {
             return Err(Errno::EBADF);
         }
         if to == fd as u32 as usize {
-            return Ok(to as u64);
+            return Ok((to as u64, None));
         }
         // What `fd` refers to is another descriptor's too and stays.
-        if self.slot(to as u64).is_ok() {
-            self.close(to as u64)?;
-        }
-        self.refer(to, slot, close_on_exec)
+        let closed = match self.slot(to as u64) {
+            Ok(_) => self.close(to as u64)?,
+            Err(_) => None,
+        };
+        Ok((self.refer(to, slot, close_on_exec)?, closed))
     }
 
     /// Whether a descriptor would be closed by execve.
@@ -271,7 +319,9 @@ impl Descriptors {
     pub fn seek(&mut self, fd: u64, offset: u64, whence: u64, bytes: u64) -> Result<u64, Errno> {
         let description = self.get_mut(fd)?;
         let place = match description.opened {
-            Opened::Stream(_) | Opened::Channel(..) => return Err(Errno::ESPIPE),
+            Opened::Stream(_) | Opened::Channel(..) | Opened::Shipped(_) => {
+                return Err(Errno::ESPIPE);
+            }
             Opened::Place(_) if description.is_path() => return Err(Errno::EBADF),
             Opened::Place(place) => place,
         };

@@ -33,11 +33,11 @@ use alloc::vec::Vec;
 
 use crate::objects::ObjectId;
 pub use channels::ChannelId;
-pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened};
+pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened, Shipped};
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open};
 pub use node::{NodeFile, PROGRAM_LINK};
-pub use path::{NAME_MAX, PATH_MAX};
+pub use path::{NAME_MAX, PATH_MAX, is_of_node};
 
 /// A file that the launch named.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,17 @@ pub const NAME_MAX: usize = 255;
 /// Where the files are.
 const WITH: &[u8] = b"with";
 
+/// Directories below `/` that every node has for itself.
+const OF_NODE: [&[u8]; 4] = [WITH, b"dev", b"proc", b"sys"];
+
+/// Whether an absolute path leads to what the node itself has, also where the job's files are
+/// those of an I/O service. Only the first name counts: links and `..` are the service's affair.
+pub fn is_of_node(path: &[u8]) -> bool {
+    let mut names = path.split(|&byte| byte == b'/');
+    let first = names.find(|name| !matches!(*name, b"" | b"."));
+    path.first() == Some(&b'/') && first.is_some_and(|first| OF_NODE.contains(&first))
+}
+
 /// What is at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {

@@ -92,7 +92,9 @@ impl Descriptors {
                 };
                 (ready, self.channels.stream_edges(stream))
             }
-            Opened::Place(_) => (Ready::READ.or(Ready::WRITE), Edges::default()),
+            Opened::Place(_) | Opened::Shipped(_) => {
+                (Ready::READ.or(Ready::WRITE), Edges::default())
+            }
             Opened::Channel(id, side) => match self.channels.get(id) {
                 Some(Channel::Epoll(watches)) => {
                     let state = |description| self.state_of(description);

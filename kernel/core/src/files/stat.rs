@@ -17,6 +17,8 @@ pub const STATX_BYTES: usize = 256;
 const BLOCK: u64 = 4096;
 /// Number of the device that files are on; streams are on device 0.
 const FILES_DEVICE: u64 = 1;
+/// Unit of what a file takes, in bytes.
+const SECTOR: u64 = 512;
 const ROOT_INODE: u64 = 1;
 const WITH_INODE: u64 = 2;
 /// Of the first file of the node; below all that a hash makes.
@@ -40,58 +42,116 @@ pub struct Metadata {
     pub mode: u32,
     /// Names it has.
     pub links: u32,
+    /// Its user and its group.
+    pub owner: [u32; 2],
+    /// Of a device file: which.
+    pub special: u64,
     /// Length in bytes.
     pub bytes: u64,
     /// Preferred size of transfers.
     pub block: u64,
+    /// What it takes, in units of 512 bytes.
+    pub sectors: u64,
+    /// Of its last access, of the last change of its bytes and of the last change of what is said
+    /// here: seconds since 1970, and nanoseconds.
+    pub times: [(i64, u32); 3],
+}
+
+/// An entry of a directory, as getdents64 gives it (`struct linux_dirent64`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry<'a> {
+    /// Inode number.
+    pub inode: u64,
+    /// Position of the entry behind it.
+    pub next: u64,
+    /// Its kind (`DT_REG` and the like).
+    pub kind: u8,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+impl DirectoryEntry<'_> {
+    /// Bytes that it takes.
+    pub const fn length(&self) -> usize {
+        (ENTRY_HEAD + self.name.len() + 1).next_multiple_of(8)
+    }
+
+    /// Writes it to the front of `out`; returns its length, or `None` where there is no room.
+    pub fn write(&self, out: &mut [u8]) -> Option<usize> {
+        let length = self.length();
+        let entry = out.get_mut(..length)?;
+        entry.fill(0);
+        entry[..8].copy_from_slice(&self.inode.to_le_bytes());
+        entry[8..16].copy_from_slice(&self.next.to_le_bytes());
+        entry[16..18].copy_from_slice(&(length as u16).to_le_bytes());
+        entry[18] = self.kind;
+        entry[ENTRY_HEAD..ENTRY_HEAD + self.name.len()].copy_from_slice(self.name);
+        Some(length)
+    }
+}
+
+impl Metadata {
+    /// Of something that has one name, no owner, no age and no bytes.
+    const fn plain(device: u64, inode: u64, mode: u32) -> Self {
+        Self {
+            device,
+            inode,
+            mode,
+            links: 1,
+            owner: [0; 2],
+            special: 0,
+            bytes: 0,
+            block: BLOCK,
+            sectors: 0,
+            times: [(0, 0); 3],
+        }
+    }
 }
 
 impl Files {
-    /// What is known of something open.
+    /// What is known of something open; of what an I/O service has open only its kind.
     pub fn metadata(&self, opened: Opened) -> Metadata {
         match opened {
             // A pipe that its owner may use, so that C libraries buffer fully.
-            Opened::Stream(number) => Metadata {
-                device: 0,
-                inode: u64::from(number) + 1,
-                mode: mode::PIPE | 0o600,
-                links: 1,
-                bytes: 0,
-                block: BLOCK,
-            },
-            Opened::Channel(id, side) => Metadata {
-                device: 0,
-                inode: id.0 + 1,
-                mode: match side {
+            Opened::Stream(number) => Metadata::plain(0, u64::from(number) + 1, mode::PIPE | 0o600),
+            Opened::Channel(id, side) => {
+                let mode = match side {
                     Side::End(_) => mode::PIPE | 0o600,
                     // As on Linux it is of no type.
                     Side::Whole => 0o600,
-                },
-                links: 1,
-                bytes: 0,
-                block: BLOCK,
-            },
-            Opened::Place(place) => Metadata {
-                device: FILES_DEVICE,
-                inode: self.inode(place),
-                mode: match place {
+                };
+                Metadata::plain(0, id.0 + 1, mode)
+            }
+            Opened::Shipped(shipped) => {
+                let mode = match shipped.is_directory {
+                    true => mode::DIRECTORY,
+                    false => mode::REGULAR,
+                };
+                Metadata::plain(0, u64::from(shipped.handle), mode)
+            }
+            Opened::Place(place) => {
+                let mode = match place {
                     Place::Root | Place::With => mode::DIRECTORY | 0o555,
                     Place::File(_) => mode::REGULAR | 0o444,
                     Place::Node(file) if file.is_device() => mode::CHARACTER | 0o666,
                     Place::Node(_) => mode::REGULAR | 0o444,
-                },
-                links: match place {
-                    Place::Root => 3,
-                    Place::With => 2,
-                    Place::File(_) | Place::Node(_) => 1,
-                },
-                bytes: match place {
+                };
+                let bytes = match place {
                     // What a file of the node holds is made as it is read.
                     Place::Root | Place::With | Place::Node(_) => 0,
                     Place::File(number) => self.file(number).bytes,
-                },
-                block: BLOCK,
-            },
+                };
+                Metadata {
+                    links: match place {
+                        Place::Root => 3,
+                        Place::With => 2,
+                        Place::File(_) | Place::Node(_) => 1,
+                    },
+                    bytes,
+                    sectors: bytes.div_ceil(SECTOR),
+                    ..Metadata::plain(FILES_DEVICE, self.inode(place), mode)
+                }
+            }
         }
     }
 
@@ -130,20 +190,19 @@ impl Files {
     pub fn entries(&self, directory: Place, first: u64, out: &mut [u8]) -> (usize, u64) {
         let (mut written, mut number) = (0, first);
         while let Some((name, place)) = self.entry(directory, number) {
-            let length = (ENTRY_HEAD + name.len() + 1).next_multiple_of(8);
-            let Some(entry) = out.get_mut(written..written + length) else {
+            let entry = DirectoryEntry {
+                inode: self.inode(place),
+                next: number + 1,
+                kind: match place.is_directory() {
+                    true => TYPE_DIRECTORY,
+                    false => TYPE_REGULAR,
+                },
+                name,
+            };
+            let Some(length) = entry.write(&mut out[written..]) else {
                 break;
             };
             number += 1;
-            entry.fill(0);
-            entry[..8].copy_from_slice(&self.inode(place).to_le_bytes());
-            entry[8..16].copy_from_slice(&number.to_le_bytes());
-            entry[16..18].copy_from_slice(&(length as u16).to_le_bytes());
-            entry[18] = match place.is_directory() {
-                true => TYPE_DIRECTORY,
-                false => TYPE_REGULAR,
-            };
-            entry[ENTRY_HEAD..ENTRY_HEAD + name.len()].copy_from_slice(name);
             written += length;
         }
         (written, number)
@@ -163,39 +222,69 @@ impl Metadata {
             (0, self.device),
             (8, self.inode),
             (16, u64::from(self.links)),
+            (40, self.special),
             (48, self.bytes),
             (56, self.block),
-            (64, self.sectors()),
+            (64, self.sectors),
         ];
         for (at, word) in words {
             out[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        out[24..28].copy_from_slice(&self.mode.to_le_bytes());
+        for (at, (seconds, nanoseconds)) in [72, 88, 104].into_iter().zip(self.times) {
+            out[at..at + 8].copy_from_slice(&seconds.to_le_bytes());
+            out[at + 8..at + 16].copy_from_slice(&u64::from(nanoseconds).to_le_bytes());
+        }
+        let [user, group] = self.owner;
+        for (at, half) in [(24, self.mode), (28, user), (32, group)] {
+            out[at..at + 4].copy_from_slice(&half.to_le_bytes());
+        }
         out
     }
 
     /// `struct statx`.
     pub fn statx(&self) -> [u8; STATX_BYTES] {
         let mut out = [0; STATX_BYTES];
+        let [user, group] = self.owner;
+        let [access, modification, change] = self.times;
         let halves = [
             (0, STATX_BASIC),
             (4, self.block as u32),
             (16, self.links),
+            (20, user),
+            (24, group),
             (28, self.mode),
-            // Major number 0, minor number the device.
-            (140, self.device as u32),
+            (72, access.1),
+            (104, change.1),
+            (120, modification.1),
+            (128, major(self.special)),
+            (132, minor(self.special)),
+            (136, major(self.device)),
+            (140, minor(self.device)),
         ];
         for (at, half) in halves {
             out[at..at + 4].copy_from_slice(&half.to_le_bytes());
         }
-        for (at, word) in [(32, self.inode), (40, self.bytes), (48, self.sectors())] {
+        let words = [
+            (32, self.inode),
+            (40, self.bytes),
+            (48, self.sectors),
+            (64, access.0 as u64),
+            (96, change.0 as u64),
+            (112, modification.0 as u64),
+        ];
+        for (at, word) in words {
             out[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         out
     }
+}
 
-    /// Its size in units of 512 bytes.
-    const fn sectors(&self) -> u64 {
-        self.bytes.div_ceil(512)
-    }
+/// Major number of a device, as Linux packs them.
+const fn major(device: u64) -> u32 {
+    ((device >> 8) & 0xfff) as u32 | ((device >> 32) & !0xfff) as u32
+}
+
+/// Minor number of a device, as Linux packs them.
+const fn minor(device: u64) -> u32 {
+    (device & 0xff) as u32 | ((device >> 12) & !0xff) as u32
 }

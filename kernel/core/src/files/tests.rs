@@ -156,14 +156,17 @@ fn copies_share_a_position() {
     assert_eq!(table.seek(fd, 10, seek::SET, 100), Ok(10));
     assert_eq!(table.seek(copy, 5, seek::CUR, 100), Ok(15));
     assert_eq!(table.get(fd).unwrap().position, 15);
-    assert_eq!(table.copy_to(copy, copy, false), Ok(copy));
+    assert_eq!(table.copy_to(copy, copy, false), Ok((copy, None)));
     table.close(fd).unwrap();
     assert_eq!(table.get(copy).unwrap().position, 15);
     // What dup2 replaces is closed: of a description with one descriptor nothing is left.
     let other = table.open(Place::With, 0).unwrap();
-    assert_eq!(table.copy_to(copy, other, false), Ok(other));
+    assert_eq!(
+        table.copy_to(copy, other, false).map(|copy| copy.0),
+        Ok(other)
+    );
     assert_eq!(table.get(other).unwrap().position, 15);
-    assert_eq!(table.copy_to(1, other, false), Ok(other));
+    assert_eq!(table.copy_to(1, other, false).map(|copy| copy.0), Ok(other));
     assert_eq!(table.stream(other), Ok(1));
 }
 
@@ -336,7 +339,7 @@ proptest! {
                     let copied = table.copy(fd, least, false);
                     match model.get(&fd).copied() {
                         Some(index) => {
-                            prop_assert_eq!(copied, Ok(to));
+                            prop_assert_eq!(copied.map(|copied| copied.0), Ok(to));
                             model.insert(to, index);
                         }
                         None => prop_assert_eq!(copied, Err(Errno::EBADF)),
@@ -346,7 +349,7 @@ proptest! {
                     let copied = table.copy_to(fd, to, false);
                     match model.get(&fd).copied() {
                         Some(index) => {
-                            prop_assert_eq!(copied, Ok(to));
+                            prop_assert_eq!(copied.map(|copied| copied.0), Ok(to));
                             model.insert(to, index);
                         }
                         None => prop_assert_eq!(copied, Err(Errno::EBADF)),
@@ -380,4 +383,59 @@ proptest! {
             let _ = files.open(from, &path, flags);
         }
     }
+}
+
+#[test]
+fn the_node_keeps_a_few_paths_for_itself() {
+    let of_node: [&[u8]; 5] = [
+        b"/with",
+        b"/with/a",
+        b"//dev/null",
+        b"/./proc/self/maps",
+        b"/sys/",
+    ];
+    for path in of_node {
+        assert!(is_of_node(path), "{path:?}");
+    }
+    let others: [&[u8]; 6] = [b"/", b"with/a", b"/without", b"/home/dev", b"", b"/../with"];
+    for path in others {
+        assert!(!is_of_node(path), "{path:?}");
+    }
+}
+
+#[test]
+fn stat_says_all_that_a_service_told() {
+    let metadata = stat::Metadata {
+        device: 0xfd_0102,
+        inode: 77,
+        mode: mode::REGULAR | 0o640,
+        links: 3,
+        owner: [1_000, 1_001],
+        special: 0,
+        bytes: 5_000_000_000,
+        block: 4_096,
+        sectors: 17,
+        times: [(-5, 1), (1 << 33, 2), (3, 999_999_999)],
+    };
+    let stat = metadata.stat();
+    let word = |at: usize| u64::from_le_bytes(stat[at..at + 8].try_into().unwrap());
+    let half = |at: usize| u32::from_le_bytes(stat[at..at + 4].try_into().unwrap());
+    assert_eq!([word(0), word(8), word(16)], [0xfd_0102, 77, 3]);
+    assert_eq!(
+        [half(24), half(28), half(32)],
+        [metadata.mode, 1_000, 1_001]
+    );
+    assert_eq!([word(48), word(56), word(64)], [5_000_000_000, 4_096, 17]);
+    assert_eq!([word(72) as i64, word(80) as i64], [-5, 1]);
+    assert_eq!(
+        [word(88), word(96), word(104), word(112)],
+        [1 << 33, 2, 3, 999_999_999]
+    );
+    let statx = metadata.statx();
+    let half = |at: usize| u32::from_le_bytes(statx[at..at + 4].try_into().unwrap());
+    assert_eq!(
+        [half(20), half(24), half(28)],
+        [1_000, 1_001, metadata.mode]
+    );
+    assert_eq!([half(136), half(140)], [1, 0xfd_0002 >> 12 & !0xff | 2]);
 }

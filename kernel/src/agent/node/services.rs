@@ -17,6 +17,7 @@ use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
 use crate::agent::exchange::Exchange;
 use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
+use crate::agent::shipping::Shipping;
 use crate::process::Hardware;
 use crate::{arch, mm, time};
 
@@ -158,6 +159,10 @@ impl NodeServices for Node {
     fn peer(&self, rank: Rank) -> PeerLookup {
         let tables = self.casts.tables();
         tables.entry(self.open().job(), rank, &self.objects)
+    }
+
+    fn shipping(&mut self) -> Option<&mut Shipping> {
+        self.shipping.as_mut()
     }
 
     fn exchange(&mut self) -> &mut Exchange {

@@ -96,16 +96,21 @@ impl Current<'_> {
         Ok(())
     }
 
-    /// Brings the first `bytes` of the buffers in, so that [`Self::scatter`] neither waits nor
-    /// fails; how many there are before one that is not the program's, which is EFAULT where it is
-    /// the first.
-    pub(super) fn make_room(&mut self, buffers: Buffers, bytes: u64) -> Result<u64, Stop> {
-        let mut done = 0;
-        while done < bytes {
-            let to = self.buffer_at(buffers, done, bytes - done);
+    /// Brings the bytes of the buffers from `start` to `end` in, so that [`Self::scatter`] neither
+    /// waits nor fails; the end of those before one that is not the program's, which is EFAULT
+    /// where it is the first.
+    pub(super) fn make_room(
+        &mut self,
+        buffers: Buffers,
+        start: u64,
+        end: u64,
+    ) -> Result<u64, Stop> {
+        let mut done = start;
+        while done < end {
+            let to = self.buffer_at(buffers, done, end - done);
             match to.and_then(|to| self.make_writable(to).map(|()| to.length())) {
                 Ok(length) => done += length,
-                Err(Stop::Errno(_)) if done > 0 => break,
+                Err(Stop::Errno(_)) if done > start => break,
                 Err(stop) => return Err(stop),
             }
         }

@@ -78,7 +78,7 @@ impl Current<'_> {
                 side,
                 never_waits: description.status & open::NONBLOCK != 0,
             }),
-            Opened::Stream(_) | Opened::Place(_) => None,
+            Opened::Stream(_) | Opened::Place(_) | Opened::Shipped(_) => None,
         })
     }
 
@@ -111,7 +111,7 @@ impl Current<'_> {
             Err(_) => return Err(self.not_now(of)),
             Ok(readable) => wanted.min(readable as u64),
         };
-        let readable = self.make_room(to, readable)?;
+        let readable = self.make_room(to, 0, readable)?;
         let mut done = 0;
         while done < readable {
             let mut piece = [0; PAGE_SIZE as usize];
@@ -162,7 +162,7 @@ impl Current<'_> {
         if self.bytes_of(to)? < VALUE_BYTES {
             return Err(Errno::EINVAL.into());
         }
-        if self.make_room(to, VALUE_BYTES)? < VALUE_BYTES {
+        if self.make_room(to, 0, VALUE_BYTES)? < VALUE_BYTES {
             return Err(Errno::EFAULT.into());
         }
         match self.counter_of(of.id)?.read() {

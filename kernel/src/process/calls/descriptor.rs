@@ -1,22 +1,69 @@
 //! Calls on descriptors that move no bytes: close, dup, fcntl, lseek, ioctl.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{fcntl, open};
-use kernel_core::files::{Opened, Place};
+use hearth_abi::linux::{fcntl, open, seek};
+use kernel_core::files::{DESCRIPTORS_MAX, Opened, Place, Shipped};
+use kernel_core::program::UserSlice;
+use netstack::files::{Call, Op};
 
 use super::Args;
+use super::shipped::result_of;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 
+/// close_range: mark instead of closing.
+const CLOSE_RANGE_CLOEXEC: u64 = 4;
 /// Types of a lock in `struct flock`.
 const WRITE_LOCK: u16 = 1;
 const NO_LOCK: u16 = 2;
 
 impl Current<'_> {
     pub(super) fn close(&mut self, fd: u64) -> Result<u64, Stop> {
-        let closed = self.process.files.descriptors.get(fd)?.opened;
-        self.process.files.descriptors.close(fd)?;
-        self.wake_at(closed);
+        // The descriptor is gone already.
+        if self.is_shipping() {
+            return self.close_shipped(0);
+        }
+        let description = *self.process.files.descriptors.get(fd)?;
+        let gone = self.process.files.descriptors.close(fd)?;
+        self.wake_at(description.opened);
+        match gone {
+            // What was written may fail now, which the program is to hear.
+            Some(Opened::Shipped(shipped)) if description.writes() => {
+                let handle = self.check_run(shipped)?.handle;
+                self.close_shipped(handle)
+            }
+            gone => {
+                self.let_go(gone);
+                Ok(0)
+            }
+        }
+    }
+
+    fn close_shipped(&mut self, handle: u32) -> Result<u64, Stop> {
+        let reply = self.ship(|| Call::new(Op::Close, handle))?;
+        Ok(result_of(&reply)?)
+    }
+
+    /// close_range.
+    pub(super) fn close_range(&mut self, args: Args) -> Result<u64, Stop> {
+        let [first, last, flags, ..] = args;
+        let (first, last) = (first as u32, last as u32);
+        if first > last || flags & !CLOSE_RANGE_CLOEXEC != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        for fd in u64::from(first)..=u64::from(last).min(DESCRIPTORS_MAX as u64) {
+            let descriptors = &mut self.process.files.descriptors;
+            let Ok(description) = descriptors.get(fd).copied() else {
+                continue;
+            };
+            if flags & CLOSE_RANGE_CLOEXEC != 0 {
+                descriptors.set_close_on_exec(fd, true)?;
+                continue;
+            }
+            let gone = descriptors.close(fd)?;
+            self.wake_at(description.opened);
+            self.let_go(gone);
+        }
         Ok(0)
     }
 
@@ -47,22 +94,55 @@ impl Current<'_> {
     fn copy_to(&mut self, fd: u64, to: u64, close_on_exec: bool) -> Result<u64, Stop> {
         let descriptors = &mut self.process.files.descriptors;
         let closed = descriptors.get(to).map(|description| description.opened);
-        let copy = descriptors.copy_to(fd, to, close_on_exec)?;
+        let (copy, gone) = descriptors.copy_to(fd, to, close_on_exec)?;
         if let Ok(closed) = closed {
             self.wake_at(closed);
         }
+        self.let_go(gone);
         Ok(copy)
     }
 
     pub(super) fn lseek(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, offset, whence, ..] = args;
-        let opened = self.process.files.descriptors.get(fd)?.opened;
+        if let Some(shipped) = self.shipped(fd)? {
+            return self.seek_shipped(fd, shipped, offset, whence);
+        }
+        let descriptors = &mut self.process.files.descriptors;
+        let opened = descriptors.get(fd)?.opened;
         let bytes = self.process.files.names.metadata(opened).bytes;
-        Ok(self
-            .process
-            .files
-            .descriptors
-            .seek(fd, offset, whence, bytes)?)
+        Ok(descriptors.seek(fd, offset, whence, bytes)?)
+    }
+
+    fn seek_shipped(
+        &mut self,
+        fd: u64,
+        shipped: Shipped,
+        offset: u64,
+        whence: u64,
+    ) -> Result<u64, Stop> {
+        let description = *self.process.files.descriptors.get(fd)?;
+        if description.is_path() {
+            return Err(Errno::EBADF.into());
+        }
+        let base = match whence {
+            seek::SET => Some(0),
+            seek::CUR => Some(description.position),
+            seek::END if !shipped.is_directory => Some(self.metadata_of(fd)?.bytes),
+            seek::DATA | seek::HOLE if !shipped.is_directory => None,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        let position = match base {
+            Some(base) => base
+                .checked_add_signed(offset as i64)
+                .filter(|position| i64::try_from(*position).is_ok())
+                .ok_or(Errno::EINVAL)?,
+            None => {
+                let call = Call::new(Op::Seek, shipped.handle).with_words([offset, whence]);
+                result_of(&self.ship(|| call)?)?
+            }
+        };
+        self.process.files.descriptors.get_mut(fd)?.position = position;
+        Ok(position)
     }
 
     /// No descriptor is a terminal.
@@ -71,28 +151,97 @@ impl Current<'_> {
         Err(Errno::ENOTTY.into())
     }
 
-    /// What is read only has nothing to be written back.
-    pub(super) fn fsync(&mut self, fd: u64) -> Result<u64, Stop> {
+    /// fsync and fdatasync. What is read only has nothing to be written back.
+    pub(super) fn fsync(&mut self, fd: u64, only_data: bool) -> Result<u64, Stop> {
         match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) | Opened::Channel(..) => Err(Errno::EINVAL.into()),
             Opened::Place(_) => Ok(0),
+            Opened::Shipped(_) => self.change_open(fd, Op::Sync, [only_data.into(), 0, 0, 0]),
         }
     }
 
-    /// Advice about a file that is in memory.
+    pub(super) fn ftruncate(&mut self, fd: u64, length: u64) -> Result<u64, Stop> {
+        if i64::try_from(length).is_err() {
+            return Err(Errno::EINVAL.into());
+        }
+        match self.process.files.descriptors.get(fd)?.opened {
+            Opened::Shipped(_) => self.change_open(fd, Op::SetLength, [length, 0, 0, 0]),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    pub(super) fn fallocate(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, mode, offset, length, ..] = args;
+        match self.process.files.descriptors.get(fd)?.opened {
+            Opened::Shipped(_) => self.change_open(fd, Op::Allocate, [mode, offset, length, 0]),
+            Opened::Stream(_) | Opened::Channel(..) => Err(Errno::ESPIPE.into()),
+            Opened::Place(_) => Err(Errno::EBADF.into()),
+        }
+    }
+
+    /// Advice about a file: it changes nothing.
     pub(super) fn fadvise64(&mut self, fd: u64) -> Result<u64, Stop> {
         match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) | Opened::Channel(..) => Err(Errno::ESPIPE.into()),
-            Opened::Place(_) => Ok(0),
+            Opened::Place(_) | Opened::Shipped(_) => Ok(0),
         }
+    }
+
+    /// copy_file_range between two files of the service.
+    pub(super) fn copy_file_range(&mut self, args: Args) -> Result<u64, Stop> {
+        let [from, from_offset, to, to_offset, length, flags] = args;
+        let files = [self.shipped(from)?, self.shipped(to)?];
+        let [Some(source), Some(target)] = files else {
+            return Err(Errno::EXDEV.into());
+        };
+        if flags != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut offsets = [from, to].map(|fd| self.process.files.descriptors.get(fd));
+        let mut positions = [0; 2];
+        for (position, description) in positions.iter_mut().zip(&mut offsets) {
+            *position = description.as_ref().map_err(|errno| *errno)?.position;
+        }
+        for (position, address) in positions.iter_mut().zip([from_offset, to_offset]) {
+            if address != 0 {
+                self.make_writable(UserSlice::new(address, 8)?)?;
+                *position = u64::from_le_bytes(self.read_array(address)?);
+            }
+        }
+        let [from_position, to_position] = positions;
+        let reply = self.ship(|| {
+            let call = Call::new(Op::Copy, source.handle);
+            Call {
+                handles: [source.handle, target.handle],
+                ..call.with_words([from_position, to_position, length])
+            }
+        })?;
+        let copied = result_of(&reply)?;
+        let places = [(from, from_offset), (to, to_offset)];
+        for ((fd, address), position) in places.into_iter().zip(positions) {
+            match address {
+                0 => self.process.files.descriptors.get_mut(fd)?.position = position + copied,
+                _ => self.write_bytes(address, &(position + copied).to_le_bytes())?,
+            }
+        }
+        Ok(copied)
     }
 
     pub(super) fn fcntl(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, command, argument, ..] = args;
-        let descriptors = &mut self.process.files.descriptors;
-        let description = *descriptors.get(fd)?;
+        let description = *self.process.files.descriptors.get(fd)?;
         let is_file = matches!(description.opened, Opened::Place(Place::File(_)));
         let is_channel = matches!(description.opened, Opened::Channel(..));
+        if let Some(shipped) = self.shipped(fd)? {
+            match command {
+                fcntl::SETFL => return self.set_flags(fd, shipped, argument),
+                fcntl::GETLK | fcntl::SETLK | fcntl::SETLKW => {
+                    return self.lock_range(fd, shipped, command, argument);
+                }
+                _ => {}
+            }
+        }
+        let descriptors = &mut self.process.files.descriptors;
         match command {
             fcntl::DUPFD => Ok(descriptors.copy(fd, argument, false)?),
             fcntl::DUPFD_CLOEXEC => Ok(descriptors.copy(fd, argument, true)?),
@@ -124,5 +273,16 @@ impl Current<'_> {
             }
             _ => Err(Errno::EINVAL.into()),
         }
+    }
+
+    /// F_SETFL of a file that the service has open.
+    fn set_flags(&mut self, fd: u64, shipped: Shipped, flags: u64) -> Result<u64, Stop> {
+        let settable = open::APPEND | open::NONBLOCK;
+        let flags = flags & settable;
+        let call = Call::new(Op::SetFlags, shipped.handle).with_words([flags]);
+        result_of(&self.ship(|| call)?)?;
+        let description = self.process.files.descriptors.get_mut(fd)?;
+        description.status = (description.status & !settable) | flags;
+        Ok(0)
     }
 }

@@ -1,14 +1,19 @@
-//! Calls with a path, and reads of files: what `kernel_core::files` decides, carried out.
+//! Reads of files by their descriptors, and of directories.
 //!
-//! Everything is answered on the node, from its own memory: no call here waits for the network.
+//! What a launch named is read from the node's own memory, which waits for nothing; what an I/O
+//! service has open is read by it ([`super::shipped`]).
 
-use alloc::vec::Vec;
+use alloc::vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{at, open};
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Files, NodeFile, Opened, PATH_MAX, PROGRAM_LINK, Place};
+use kernel_core::files::stat::DirectoryEntry;
+use kernel_core::files::{NodeFile, Opened, Place};
 use kernel_core::program::UserSlice;
+use netstack::files::{Call, Entry, Op};
+
+use super::buffers::Buffers;
+use super::shipped::result_of;
 
 use super::Args;
 use super::stream::{TRANSFER_MAX, VECTOR_MAX};
@@ -17,12 +22,8 @@ use crate::process::ending::Stop;
 
 /// Pages copied between two looks at the network: about a millisecond's worth.
 const LOOK_PAGES: u64 = 256;
-/// Bytes of directory entries that one getdents64 gives at most.
-const ENTRIES_MAX: u64 = 4096;
-/// Largest piece of a path that is read at once: most are shorter.
-const PATH_PIECE: u64 = 256;
-/// Flags of the stat calls that change nothing here: there are no links and no mounts.
-const STAT_IGNORED: u64 = at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT;
+/// Bytes of directory entries that one getdents64 gives at most: what C libraries ask for.
+const ENTRIES_MAX: u64 = 32 * 1024;
 
 /// What a descriptor is to a read.
 pub(super) enum Source {
@@ -42,35 +43,12 @@ impl Current<'_> {
             Opened::Stream(0) => Ok(Source::Stream(0)),
             Opened::Stream(_) => Err(Errno::EBADF),
             // Read as what they are.
-            Opened::Channel(..) => Err(Errno::ESPIPE),
+            Opened::Channel(..) | Opened::Shipped(_) => Err(Errno::ESPIPE),
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
             Opened::Place(Place::File(number)) => Ok(Source::File(number)),
             Opened::Place(Place::Node(file)) => Ok(Source::Node(file)),
             Opened::Place(_) => Err(Errno::EISDIR),
         }
-    }
-
-    pub(super) fn open(&mut self, directory: i32, path: u64, flags: u64) -> Result<u64, Stop> {
-        let path = self.read_path(path)?;
-        let from = self.base(directory, &path)?;
-        let place = self.process.files.names.open(from, &path, flags);
-        // Answered as by a file system that is mounted read only, and told as what is missing. A
-        // file that is not there and is not to be made is the program's own affair.
-        let is_missing = match place {
-            Err(Errno::EROFS) => flags & (open::ACCESS_MODE | open::CREATE) != 0,
-            Err(Errno::ENOENT) => flags & open::CREATE != 0,
-            _ => false,
-        };
-        if is_missing {
-            self.count_missing(self.thread.context.rax);
-        }
-        let place = place?;
-        Ok(self.process.files.descriptors.open(place, flags)?)
-    }
-
-    pub(super) fn creat(&mut self, path: u64) -> Result<u64, Stop> {
-        let flags = open::CREATE | open::WRITE_ONLY | open::TRUNCATE;
-        self.open(at::CWD, path, flags)
     }
 
     /// Bytes of a file from `offset` on; how many, 0 at its end.
@@ -106,15 +84,41 @@ impl Current<'_> {
 
     pub(super) fn pread64(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, address, length, offset, ..] = args;
-        let (file, offset) = self.placed(fd, offset)?;
+        let offset = checked(offset)?;
+        if let Some(shipped) = self.shipped(fd)? {
+            let to = Buffers::one(address, length)?;
+            return self.read_shipped(fd, shipped, Some(offset), to);
+        }
+        let file = self.placed(fd)?;
         let to = UserSlice::new(address, length.min(TRANSFER_MAX))?;
         self.read_file(file, offset, to)
     }
 
+    /// preadv, and preadv2 without flags.
     pub(super) fn preadv(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, vector, count, offset, ..] = args;
-        let (file, offset) = self.placed(fd, offset)?;
+        let offset = checked(offset)?;
+        if let Some(shipped) = self.shipped(fd)? {
+            let to = Buffers::vector(vector, count)?;
+            return self.read_shipped(fd, shipped, Some(offset), to);
+        }
+        let file = self.placed(fd)?;
         self.read_vector(file, offset, vector, count)
+    }
+
+    /// preadv2 and pwritev2: an offset of -1 is the description's; `flags` are hints but for
+    /// those that an error answers.
+    pub(super) fn vector_at(
+        &mut self,
+        args: Args,
+        plain: impl FnOnce(&mut Self, Args) -> Result<u64, Stop>,
+        at: impl FnOnce(&mut Self, Args) -> Result<u64, Stop>,
+    ) -> Result<u64, Stop> {
+        match (args[5], args[3]) {
+            (0, u64::MAX) => plain(self, args),
+            (0, _) => at(self, args),
+            _ => Err(Errno::EOPNOTSUPP.into()),
+        }
     }
 
     /// Fills buffers one after another from a file.
@@ -149,65 +153,35 @@ impl Current<'_> {
         Ok(done)
     }
 
-    /// The error of a write at an offset: nothing that has offsets can be written.
-    pub(super) fn pwrite(&self, fd: u64) -> Result<u64, Stop> {
+    pub(super) fn pwrite64(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, address, length, offset, ..] = args;
+        let offset = checked(offset)?;
+        let from = Buffers::one(address, length)?;
+        self.write_at(fd, offset, from)
+    }
+
+    pub(super) fn pwritev(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, vector, count, offset, ..] = args;
+        let offset = checked(offset)?;
+        let from = Buffers::vector(vector, count)?;
+        self.write_at(fd, offset, from)
+    }
+
+    fn write_at(&mut self, fd: u64, offset: u64, from: Buffers) -> Result<u64, Stop> {
+        if let Some(shipped) = self.shipped(fd)? {
+            return self.write_shipped(fd, shipped, Some(offset), from);
+        }
         Err(match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) | Opened::Channel(..) => Errno::ESPIPE.into(),
-            Opened::Place(_) => Errno::EBADF.into(),
+            Opened::Place(_) | Opened::Shipped(_) => Errno::EBADF.into(),
         })
-    }
-
-    pub(super) fn fstat(&mut self, fd: u64, address: u64) -> Result<u64, Stop> {
-        let opened = self.process.files.descriptors.get(fd)?.opened;
-        let stat = self.process.files.names.metadata(opened).stat();
-        self.write_bytes(address, &stat)?;
-        Ok(0)
-    }
-
-    /// stat, lstat and newfstatat.
-    pub(super) fn stat(
-        &mut self,
-        directory: i32,
-        [path, address, flags]: [u64; 3],
-    ) -> Result<u64, Stop> {
-        if flags & !(at::EMPTY_PATH | STAT_IGNORED) != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        let opened = self.named(directory, path, flags)?;
-        let stat = self.process.files.names.metadata(opened).stat();
-        self.write_bytes(address, &stat)?;
-        Ok(0)
-    }
-
-    pub(super) fn statx(&mut self, args: Args) -> Result<u64, Stop> {
-        let [directory, path, flags, _mask, address, _] = args;
-        if flags & !(at::EMPTY_PATH | STAT_IGNORED | at::STATX_SYNC) != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        let opened = self.named(directory as i32, path, flags)?;
-        let statx = self.process.files.names.metadata(opened).statx();
-        self.write_bytes(address, &statx)?;
-        Ok(0)
-    }
-
-    /// access, faccessat and faccessat2.
-    pub(super) fn access(
-        &mut self,
-        directory: i32,
-        [path, mode, flags]: [u64; 3],
-    ) -> Result<u64, Stop> {
-        if flags & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW | at::EACCESS) != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        match self.named(directory, path, flags)? {
-            Opened::Place(place) => Files::access(place, mode)?,
-            Opened::Stream(_) | Opened::Channel(..) => {}
-        }
-        Ok(0)
     }
 
     pub(super) fn getdents64(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, address, length, ..] = args;
+        if let Some(shipped) = self.shipped(fd)? {
+            return self.entries_of(fd, shipped.handle, [address, length]);
+        }
         let description = *self.process.files.descriptors.get(fd)?;
         let place = match description.opened {
             Opened::Place(_) if description.is_path() => return Err(Errno::EBADF.into()),
@@ -216,8 +190,8 @@ impl Current<'_> {
         };
         // The upper half of an unsigned int is not looked at.
         let length = u64::from(length as u32).min(ENTRIES_MAX);
-        let mut entries = [0; ENTRIES_MAX as usize];
-        let entries = &mut entries[..length as usize];
+        let mut entries = vec![0; length as usize];
+        let entries = &mut entries[..];
         let names = &self.process.files.names;
         let (written, next) = names.entries(place, description.position, entries);
         if written == 0 && names.has_entry(place, next) {
@@ -228,101 +202,64 @@ impl Current<'_> {
         Ok(written as u64)
     }
 
-    pub(super) fn getcwd(&mut self, args: Args) -> Result<u64, Stop> {
-        let [address, length, ..] = args;
-        if length < Place::WORKING_PATH.len() as u64 {
-            return Err(Errno::ERANGE.into());
-        }
-        self.write_bytes(address, Place::WORKING_PATH)?;
-        Ok(Place::WORKING_PATH.len() as u64)
-    }
-
-    /// There is one link, to the program; what else is there is none.
-    pub(super) fn readlink(
+    /// getdents64 of a directory that the service has open.
+    fn entries_of(
         &mut self,
-        directory: i32,
-        [path, address, length]: [u64; 3],
+        fd: u64,
+        handle: u32,
+        [address, length]: [u64; 2],
     ) -> Result<u64, Stop> {
-        if self.read_path(path)? != PROGRAM_LINK {
-            self.named(directory, path, 0)?;
+        let length = u64::from(length as u32).min(ENTRIES_MAX) as usize;
+        // An entry is longer here than on the way: what has come fits, but for the last.
+        self.make_writable(UserSlice::new(address, length as u64)?)?;
+        let position = self.process.files.descriptors.get(fd)?.position;
+        let reply = self.ship(|| {
+            Call::new(Op::ReadDirectory, handle)
+                .with_words([position])
+                .with_room(length)
+        })?;
+        result_of(&reply)?;
+        let mut entries = vec![0; length];
+        let (mut written, mut next) = (0, position);
+        let mut rest = &reply.output[..];
+        while let Some((entry, behind)) = Entry::parse(rest).map_err(|_| Errno::EIO)? {
+            let entry = DirectoryEntry {
+                inode: entry.inode,
+                next: entry.next,
+                kind: entry.kind,
+                name: entry.name,
+            };
+            let Some(taken) = entry.write(&mut entries[written..]) else {
+                break;
+            };
+            (written, next, rest) = (written + taken, entry.next, behind);
+        }
+        if written == 0 && !rest.is_empty() {
             return Err(Errno::EINVAL.into());
         }
-        let length = usize::try_from(length as i32)
-            .ok()
-            .filter(|length| *length > 0);
-        let length = length.ok_or(Errno::EINVAL)?;
-        let target = self.process.files.program.clone();
-        let taken = target.len().min(length);
-        self.write_bytes(address, &target[..taken])?;
-        Ok(taken as u64)
+        self.write_bytes(address, &entries[..written])?;
+        self.process.files.descriptors.get_mut(fd)?.position = next;
+        Ok(written as u64)
     }
 
-    /// What a path, or with an empty one a descriptor, means to a call that asks about it.
-    fn named(&mut self, directory: i32, path: u64, flags: u64) -> Result<Opened, Stop> {
-        let path = self.read_path(path)?;
-        if path.is_empty() && flags & at::EMPTY_PATH != 0 {
-            return Ok(match directory {
-                at::CWD => Opened::Place(Place::WORKING),
-                fd => self.process.files.descriptors.get(fd as u64)?.opened,
-            });
-        }
-        let from = self.base(directory, &path)?;
-        Ok(Opened::Place(
-            self.process.files.names.resolve(from, &path)?,
-        ))
-    }
-
-    /// Where a path begins.
-    fn base(&self, directory: i32, path: &[u8]) -> Result<Place, Errno> {
-        if path.first() == Some(&b'/') {
-            return Ok(Place::Root);
-        }
-        if directory == at::CWD {
-            return Ok(Place::WORKING);
-        }
-        match self.process.files.descriptors.get(directory as u64)?.opened {
-            Opened::Place(place) if place.is_directory() => Ok(place),
-            _ => Err(Errno::ENOTDIR),
-        }
-    }
-
-    /// A file to be read at an offset.
-    fn placed(&self, fd: u64, offset: u64) -> Result<(u16, u64), Errno> {
-        // As on Linux the offset is looked at first.
-        if i64::try_from(offset).is_err() {
-            return Err(Errno::EINVAL);
-        }
+    /// A file of the launch, to be read at an offset.
+    fn placed(&self, fd: u64) -> Result<u16, Errno> {
         match (
             self.source(fd),
             self.process.files.descriptors.get(fd)?.opened,
         ) {
-            (Ok(Source::File(number)), _) => Ok((number, offset)),
+            (Ok(Source::File(number)), _) => Ok(number),
             (_, Opened::Stream(_)) => Err(Errno::ESPIPE),
             (Err(errno), _) => Err(errno),
             (Ok(Source::Stream(_) | Source::Node(_)), _) => Err(Errno::ESPIPE),
         }
     }
+}
 
-    /// A path of the program, without its zero byte.
-    fn read_path(&mut self, address: u64) -> Result<Vec<u8>, Stop> {
-        let mut path = Vec::new();
-        while path.len() < PATH_MAX {
-            let at = address
-                .checked_add(path.len() as u64)
-                .ok_or(Errno::EFAULT)?;
-            // Not into a page that the path does not reach.
-            let length = (PAGE_SIZE - at % PAGE_SIZE).min(PATH_PIECE);
-            let mut piece = [0; PATH_PIECE as usize];
-            let piece = &mut piece[..length as usize];
-            self.read_user(UserSlice::new(at, length)?, piece)?;
-            match piece.iter().position(|&byte| byte == 0) {
-                Some(end) => {
-                    path.extend_from_slice(&piece[..end]);
-                    return Ok(path);
-                }
-                None => path.extend_from_slice(piece),
-            }
-        }
-        Err(Errno::ENAMETOOLONG.into())
+/// An offset in a file; as on Linux it is looked at first.
+fn checked(offset: u64) -> Result<u64, Errno> {
+    match i64::try_from(offset) {
+        Ok(_) => Ok(offset),
+        Err(_) => Err(Errno::EINVAL),
     }
 }

@@ -57,7 +57,9 @@ impl Current<'_> {
         match description.opened {
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
             Opened::Place(Place::File(number)) => Ok(number),
-            Opened::Stream(_) | Opened::Channel(..) | Opened::Place(_) => Err(Errno::ENODEV),
+            Opened::Stream(_) | Opened::Channel(..) | Opened::Place(_) | Opened::Shipped(_) => {
+                Err(Errno::ENODEV)
+            }
         }
     }
 

@@ -15,12 +15,15 @@ mod exchange;
 mod file;
 mod futex;
 mod host;
+mod lock;
 mod memory;
 mod node_file;
+mod path;
 mod peer;
 mod random;
 mod ready;
 mod schedule;
+mod shipped;
 mod signal;
 mod stream;
 mod thread;
@@ -31,6 +34,8 @@ use hearth_abi::errno::Errno;
 use hearth_abi::linux::at;
 use hearth_abi::sysno;
 use netstack::io::exit::MAX_UNKNOWN_CALLS;
+
+pub(super) use shipped::Transfer;
 
 use super::current::Current;
 use super::ending::{Ending, Stop};
@@ -46,6 +51,8 @@ const ROOT: u64 = 0;
 /// Bytes of the SYSCALL instruction.
 const SYSCALL_BYTES: u64 = 2;
 
+/// The working directory, as the register of a call has it.
+const CWD: u64 = at::CWD as u64;
 /// Of a call that has no flags.
 const NO_FLAGS: u64 = 0;
 
@@ -91,10 +98,46 @@ impl Current<'_> {
             sysno::WRITEV => self.writev(args),
             sysno::PREAD64 => self.pread64(args),
             sysno::PREADV => self.preadv(args),
-            sysno::PWRITE64 | sysno::PWRITEV => self.pwrite(args[0]),
-            sysno::OPEN => self.open(at::CWD, args[0], args[1]),
-            sysno::OPENAT => self.open(args[0] as i32, args[1], args[2]),
-            sysno::CREAT => self.creat(args[0]),
+            sysno::PREADV2 => self.vector_at(args, Self::readv, Self::preadv),
+            sysno::PWRITE64 => self.pwrite64(args),
+            sysno::PWRITEV => self.pwritev(args),
+            sysno::PWRITEV2 => self.vector_at(args, Self::writev, Self::pwritev),
+            sysno::OPEN => self.open(at::CWD, args[0], args[1], args[2]),
+            sysno::OPENAT => self.open(args[0] as i32, args[1], args[2], args[3]),
+            sysno::CREAT => self.creat(args[0], args[1]),
+            sysno::MKDIR => self.mkdir(at::CWD, args[0], args[1]),
+            sysno::MKDIRAT => self.mkdir(args[0] as i32, args[1], args[2]),
+            sysno::RMDIR => self.unlink(at::CWD, args[0], at::REMOVEDIR),
+            sysno::UNLINK => self.unlink(at::CWD, args[0], NO_FLAGS),
+            sysno::UNLINKAT => self.unlink(args[0] as i32, args[1], args[2]),
+            sysno::RENAME => self.rename([CWD, args[0], CWD, args[1], NO_FLAGS, 0]),
+            sysno::RENAMEAT => self.rename([args[0], args[1], args[2], args[3], NO_FLAGS, 0]),
+            sysno::RENAMEAT2 => self.rename(args),
+            sysno::LINK => self.link([CWD, args[0], CWD, args[1], NO_FLAGS, 0]),
+            sysno::LINKAT => self.link(args),
+            sysno::SYMLINK => self.symlink(args[0], at::CWD, args[1]),
+            sysno::SYMLINKAT => self.symlink(args[0], args[1] as i32, args[2]),
+            sysno::CHMOD => self.chmod(at::CWD, args[0], args[1]),
+            sysno::FCHMODAT => self.chmod(args[0] as i32, args[1], args[2]),
+            sysno::FCHMOD => self.fchmod(args[0], args[1]),
+            sysno::CHOWN => self.chown(at::CWD, [args[0], args[1], args[2], NO_FLAGS]),
+            sysno::LCHOWN => self.chown(at::CWD, [args[0], args[1], args[2], at::SYMLINK_NOFOLLOW]),
+            sysno::FCHOWNAT => self.chown(args[0] as i32, [args[1], args[2], args[3], args[4]]),
+            sysno::FCHOWN => self.fchown(args[0], args[1], args[2]),
+            sysno::UTIME => self.utime(args[0], args[1]),
+            sysno::UTIMES => self.utimes(at::CWD, args[0], args[1]),
+            sysno::FUTIMESAT => self.utimes(args[0] as i32, args[1], args[2]),
+            sysno::UTIMENSAT => self.utimensat(args),
+            sysno::TRUNCATE => self.truncate(args[0], args[1]),
+            sysno::FTRUNCATE => self.ftruncate(args[0], args[1]),
+            sysno::FALLOCATE => self.fallocate(args),
+            sysno::COPY_FILE_RANGE => self.copy_file_range(args),
+            sysno::FLOCK => self.flock(args[0], args[1]),
+            sysno::STATFS => self.statfs(args[0], args[1]),
+            sysno::FSTATFS => self.fstatfs(args[0], args[1]),
+            sysno::CHDIR => self.chdir(args[0]),
+            sysno::FCHDIR => self.fchdir(args[0]),
+            sysno::CLOSE_RANGE => self.close_range(args),
             sysno::CLOSE => self.close(args[0]),
             sysno::DUP => self.dup(args[0]),
             sysno::DUP2 => self.dup2(args),
@@ -102,10 +145,12 @@ impl Current<'_> {
             sysno::LSEEK => self.lseek(args),
             sysno::IOCTL => self.ioctl(args[0]),
             sysno::FCNTL => self.fcntl(args),
-            sysno::FSYNC | sysno::FDATASYNC => self.fsync(args[0]),
+            sysno::FSYNC => self.fsync(args[0], false),
+            sysno::FDATASYNC => self.fsync(args[0], true),
             sysno::FADVISE64 => self.fadvise64(args[0]),
             sysno::FSTAT => self.fstat(args[0], args[1]),
-            sysno::STAT | sysno::LSTAT => self.stat(at::CWD, [args[0], args[1], NO_FLAGS]),
+            sysno::STAT => self.stat(at::CWD, [args[0], args[1], NO_FLAGS]),
+            sysno::LSTAT => self.stat(at::CWD, [args[0], args[1], at::SYMLINK_NOFOLLOW]),
             sysno::NEWFSTATAT => self.stat(args[0] as i32, [args[1], args[2], args[3]]),
             sysno::STATX => self.statx(args),
             sysno::ACCESS => self.access(at::CWD, [args[0], args[1], NO_FLAGS]),

@@ -24,6 +24,10 @@ impl Current<'_> {
         if let Some(of) = self.channel(fd)? {
             return self.write_channel(of, Buffers::one(address, length)?);
         }
+        if let Some(shipped) = self.shipped(fd)? {
+            let from = Buffers::one(address, length)?;
+            return self.write_shipped(fd, shipped, None, from);
+        }
         if let Some(device) = self.device(fd) {
             let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
             return Ok(written_to(device, from.length())?);
@@ -41,6 +45,10 @@ impl Current<'_> {
         let [fd, vector, count, ..] = args;
         if let Some(of) = self.channel(fd)? {
             return self.write_channel(of, Buffers::vector(vector, count)?);
+        }
+        if let Some(shipped) = self.shipped(fd)? {
+            let from = Buffers::vector(vector, count)?;
+            return self.write_shipped(fd, shipped, None, from);
         }
         if let Some(device) = self.device(fd) {
             let mut length = 0;
@@ -121,6 +129,10 @@ impl Current<'_> {
         if let Some(of) = self.channel(fd)? {
             return self.read_channel(of, Buffers::one(address, length)?);
         }
+        if let Some(shipped) = self.shipped(fd)? {
+            let to = Buffers::one(address, length)?;
+            return self.read_shipped(fd, shipped, None, to);
+        }
         let source = self.source(fd)?;
         let to = UserSlice::new(address, length.min(TRANSFER_MAX))?;
         match source {
@@ -136,6 +148,10 @@ impl Current<'_> {
         let [fd, vector, count, ..] = args;
         if let Some(of) = self.channel(fd)? {
             return self.read_channel(of, Buffers::vector(vector, count)?);
+        }
+        if let Some(shipped) = self.shipped(fd)? {
+            let to = Buffers::vector(vector, count)?;
+            return self.read_shipped(fd, shipped, None, to);
         }
         match self.source(fd)? {
             Source::File(file) => {

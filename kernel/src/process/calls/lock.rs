@@ -1,0 +1,151 @@
+//! Locks of files that an I/O service has open: byte ranges by fcntl, whole files by flock.
+//!
+//! The service has one open description for each open of a rank and locks for it, so that ranks
+//! of a job are kept apart. POSIX's rule that a process loses its locks of a file with any
+//! descriptor of it is not kept: a lock goes when its own descriptor is closed, or is given back.
+//!
+//! Invariant: nobody waits at the service: a lock that is taken is asked for again by the node, so
+//! that a signal ends the wait.
+
+use hearth_abi::errno::Errno;
+use hearth_abi::linux::{fcntl, flock, seek};
+use kernel_core::files::Shipped;
+use kernel_core::program::UserSlice;
+use netstack::files::{Call, Lock, Op};
+use netstack::time::Micros;
+
+use super::shipped::result_of;
+use crate::process::current::Current;
+use crate::process::ending::Stop;
+use crate::time;
+
+/// `struct flock`: its bytes, and where its fields are.
+const FLOCK_BYTES: usize = 32;
+const TYPE_AT: usize = 0;
+const WHENCE_AT: usize = 2;
+const START_AT: usize = 8;
+const LENGTH_AT: usize = 16;
+const PID_AT: usize = 24;
+/// Types of a lock.
+const READ_LOCK: u16 = 0;
+const WRITE_LOCK: u16 = 1;
+const NO_LOCK: u16 = 2;
+/// Bytes of what a test tells: type, start, length.
+const TOLD_BYTES: usize = 24;
+/// Pause before a lock that was taken is asked for again.
+const AGAIN: Micros = Micros::from_millis(20);
+
+impl Current<'_> {
+    /// F_GETLK, F_SETLK and F_SETLKW.
+    pub(super) fn lock_range(
+        &mut self,
+        fd: u64,
+        shipped: Shipped,
+        command: u64,
+        address: u64,
+    ) -> Result<u64, Stop> {
+        let tests = command == fcntl::GETLK;
+        self.make_writable(UserSlice::new(address, FLOCK_BYTES as u64)?)?;
+        let mut asked: [u8; FLOCK_BYTES] = self.read_array(address)?;
+        let word = |at: usize| i64::from_le_bytes(asked[at..at + 8].try_into().expect("8 bytes"));
+        let half = |at: usize| u16::from_le_bytes([asked[at], asked[at + 1]]);
+        let lock = match half(TYPE_AT) {
+            READ_LOCK => Lock::Read,
+            WRITE_LOCK => Lock::Write,
+            NO_LOCK if !tests => Lock::Free,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        let base = match u64::from(half(WHENCE_AT)) {
+            seek::SET => 0,
+            seek::CUR => self.process.files.descriptors.get(fd)?.position,
+            seek::END => return Err(Errno::EINVAL.into()),
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        let (start, length) = range(base, word(START_AT), word(LENGTH_AT))?;
+        let words = [lock as u64, start, length, tests.into()];
+        let told = match self.lock(shipped, words, command == fcntl::SETLKW)? {
+            Some(told) => told,
+            None => return Ok(0),
+        };
+        if tests {
+            match <[u8; TOLD_BYTES]>::try_from(&told[..]) {
+                Ok(told) => {
+                    asked[TYPE_AT..TYPE_AT + 2].copy_from_slice(&told[..2]);
+                    asked[WHENCE_AT..WHENCE_AT + 2].fill(0);
+                    asked[START_AT..START_AT + 16].copy_from_slice(&told[8..]);
+                    // Of another rank, whose number means nothing here.
+                    asked[PID_AT..PID_AT + 4].copy_from_slice(&(-1_i32).to_le_bytes());
+                }
+                Err(_) => asked[TYPE_AT..TYPE_AT + 2].copy_from_slice(&NO_LOCK.to_le_bytes()),
+            }
+            self.write_bytes(address, &asked)?;
+        }
+        Ok(0)
+    }
+
+    pub(super) fn flock(&mut self, fd: u64, operation: u64) -> Result<u64, Stop> {
+        let lock = match operation & !flock::NONBLOCK {
+            flock::SHARED => Lock::WholeRead,
+            flock::EXCLUSIVE => Lock::WholeWrite,
+            flock::UNLOCK => Lock::WholeFree,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        // What the node itself has is the program's alone.
+        let Some(shipped) = self.shipped(fd)? else {
+            return Ok(0);
+        };
+        let waits = operation & flock::NONBLOCK == 0;
+        self.lock(shipped, [lock as u64, 0, 0, 0], waits)?;
+        Ok(0)
+    }
+
+    /// Has the service lock; what it tells of a test. `waits`: until the lock is free, or a signal
+    /// comes.
+    fn lock(
+        &mut self,
+        shipped: Shipped,
+        words: [u64; 4],
+        waits: bool,
+    ) -> Result<Option<alloc::vec::Vec<u8>>, Stop> {
+        let is_pausing = self.thread.progress.and_then(|progress| progress.until);
+        if let Some(until) = is_pausing {
+            if self.is_signal_due() {
+                return Err(Stop::Restart);
+            }
+            if time::now() < until {
+                return Err(Stop::wake_at(until));
+            }
+            self.thread.progress().until = None;
+        }
+        let reply = self.ship(|| {
+            let call = Call::new(Op::Lock, shipped.handle);
+            call.with_words(words).with_room(TOLD_BYTES)
+        })?;
+        match result_of(&reply) {
+            Ok(_) => Ok(Some(reply.output)),
+            Err(Errno::EAGAIN | Errno::EACCES) if waits => {
+                let until = time::now() + AGAIN;
+                self.thread.progress().until = Some(until);
+                Err(Stop::wake_at(until))
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// First byte and length of a range: a negative length is of the bytes before the start.
+fn range(base: u64, start: i64, length: i64) -> Result<(u64, u64), Errno> {
+    let start = base.checked_add_signed(start).ok_or(Errno::EINVAL)?;
+    let start = i64::try_from(start).map_err(|_| Errno::EOVERFLOW)? as u64;
+    match u64::try_from(length) {
+        Ok(length) => {
+            let end = start.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+            i64::try_from(end).map_err(|_| Errno::EOVERFLOW)?;
+            Ok((start, length))
+        }
+        Err(_) => {
+            let before = start.checked_add_signed(length).ok_or(Errno::EINVAL)?;
+            Ok((before, length.unsigned_abs()))
+        }
+    }
+}

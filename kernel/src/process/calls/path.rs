@@ -1,0 +1,700 @@
+//! Calls with a path: where it leads, and what is done there.
+//!
+//! A path leads to what the node has for itself (`kernel_core::files`), which is read only, or to
+//! the files of the job's I/O service, which carries the call out ([`super::shipped`]). A job
+//! without one has the node's alone.
+//!
+//! Invariant: what is here decides by the first name of a path, and by nothing behind it, whose
+//! affair it is; what the service's paths lead to is the service's to say.
+
+use alloc::vec::Vec;
+
+use hearth_abi::errno::Errno;
+use hearth_abi::linux::{at, open, rename};
+use kernel_core::addr::PAGE_SIZE;
+use kernel_core::files::stat::Metadata;
+use kernel_core::files::{Files, Opened, PATH_MAX, PROGRAM_LINK, Place, Shipped, is_of_node};
+use kernel_core::program::UserSlice;
+use netstack::files::{self as wire, Call, FileSystem, METADATA_LEN, Op, Reply, WORKING};
+
+use super::Args;
+use super::shipped::{paths, result_of};
+use crate::process::current::Current;
+use crate::process::ending::Stop;
+
+/// Largest piece of a path that is read at once: most are shorter.
+const PATH_PIECE: u64 = 256;
+/// Flags of the stat calls that change nothing for the node's own files: there are no links and no
+/// mounts.
+const STAT_IGNORED: u64 = at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT;
+/// Permissions of a mode.
+const MODE_BITS: u64 = 0o7777;
+/// `struct statfs`, and the kind of a file system in memory.
+const STATFS_BYTES: usize = 120;
+const RAMFS: u64 = 0x8584_58f6;
+/// Longest name, for statfs.
+const NAME_MAX: u64 = 255;
+/// utimensat: now.
+const TIME_NOW: u64 = (1 << 30) - 1;
+const NANOSECONDS_PER_MICROSECOND: u64 = 1_000;
+
+/// Where a path leads.
+enum Where {
+    /// On the node itself, from this directory.
+    Node(Place),
+    /// At the I/O service, from this directory.
+    Service(u32),
+}
+
+/// What a path, or a descriptor, means to a call that asks about it.
+enum Named {
+    /// This, on the node.
+    Node(Opened),
+    /// What this call of the service is about: handle and path.
+    Service(u32, Vec<u8>),
+}
+
+impl Current<'_> {
+    pub(super) fn open(
+        &mut self,
+        directory: i32,
+        path: u64,
+        flags: u64,
+        mode: u64,
+    ) -> Result<u64, Stop> {
+        let path = self.read_path(path)?;
+        let handle = match self.place_of(directory, &path)? {
+            Where::Node(from) => return self.open_here(from, &path, flags),
+            Where::Service(handle) => handle,
+        };
+        self.process.files.descriptors.make_room()?;
+        let mode = mode & MODE_BITS & !self.process.files.mode_mask();
+        let reply = self.ship(|| {
+            Call::new(Op::Open, handle)
+                .with_words([flags & !open::CLOEXEC, mode])
+                .with_input(path.clone())
+                .with_room(METADATA_LEN)
+        })?;
+        match result_of(&reply) {
+            // What a job was given by name is found by its bare name, as without a service.
+            Err(Errno::ENOENT) if is_bare(&path) && flags & open::CREATE == 0 => {
+                let place = self.process.files.names.open(Place::With, &path, flags)?;
+                Ok(self.process.files.descriptors.open(place, flags)?)
+            }
+            Err(errno) => Err(errno.into()),
+            Ok(handle) => {
+                let shipped = self.shipped_as(handle, &reply)?;
+                let opened = self.process.files.descriptors.open_shipped(shipped, flags);
+                // Another thread may have taken the last descriptor meanwhile.
+                if opened.is_err() {
+                    self.let_go(Some(Opened::Shipped(shipped)));
+                }
+                Ok(opened?)
+            }
+        }
+    }
+
+    fn shipped_as(&mut self, handle: u64, reply: &Reply) -> Result<Shipped, Errno> {
+        let metadata = wire::Metadata::parse(&reply.output).map_err(|_| Errno::EIO)?;
+        let kind = metadata.mode & hearth_abi::linux::mode::KIND;
+        Ok(Shipped {
+            handle: u32::try_from(handle).map_err(|_| Errno::EIO)?,
+            run: self
+                .services
+                .shipping()
+                .map_or(0, |shipping| shipping.run()),
+            is_directory: kind == hearth_abi::linux::mode::DIRECTORY,
+        })
+    }
+
+    fn open_here(&mut self, from: Place, path: &[u8], flags: u64) -> Result<u64, Stop> {
+        let place = self.process.files.names.open(from, path, flags);
+        // Answered as by a file system that is mounted read only, and told as what is missing. A
+        // file that is not there and is not to be made is the program's own affair.
+        let is_missing = match place {
+            Err(Errno::EROFS) => flags & (open::ACCESS_MODE | open::CREATE) != 0,
+            Err(Errno::ENOENT) => flags & open::CREATE != 0,
+            _ => false,
+        };
+        if is_missing {
+            self.count_missing(self.thread.context.rax);
+        }
+        let place = place?;
+        Ok(self.process.files.descriptors.open(place, flags)?)
+    }
+
+    pub(super) fn creat(&mut self, path: u64, mode: u64) -> Result<u64, Stop> {
+        let flags = open::CREATE | open::WRITE_ONLY | open::TRUNCATE;
+        self.open(at::CWD, path, flags, mode)
+    }
+
+    pub(super) fn fstat(&mut self, fd: u64, address: u64) -> Result<u64, Stop> {
+        let metadata = self.metadata_of(fd)?;
+        self.write_bytes(address, &metadata.stat())?;
+        Ok(0)
+    }
+
+    /// What is known of what a descriptor refers to.
+    pub(super) fn metadata_of(&mut self, fd: u64) -> Result<Metadata, Stop> {
+        let opened = self.process.files.descriptors.get(fd)?.opened;
+        match self.shipped(fd)? {
+            Some(shipped) => self.metadata(Named::Service(shipped.handle, Vec::new()), 0),
+            None => Ok(self.process.files.names.metadata(opened)),
+        }
+    }
+
+    /// stat, lstat and newfstatat.
+    pub(super) fn stat(
+        &mut self,
+        directory: i32,
+        [path, address, flags]: [u64; 3],
+    ) -> Result<u64, Stop> {
+        if flags & !(at::EMPTY_PATH | STAT_IGNORED) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let named = self.named(directory, path, flags)?;
+        let metadata = self.metadata(named, flags)?;
+        self.write_bytes(address, &metadata.stat())?;
+        Ok(0)
+    }
+
+    pub(super) fn statx(&mut self, args: Args) -> Result<u64, Stop> {
+        let [directory, path, flags, _mask, address, _] = args;
+        if flags & !(at::EMPTY_PATH | STAT_IGNORED | at::STATX_SYNC) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let named = self.named(directory as i32, path, flags)?;
+        let metadata = self.metadata(named, flags & !at::STATX_SYNC)?;
+        self.write_bytes(address, &metadata.statx())?;
+        Ok(0)
+    }
+
+    fn metadata(&mut self, named: Named, flags: u64) -> Result<Metadata, Stop> {
+        let (handle, path) = match named {
+            Named::Node(opened) => return Ok(self.process.files.names.metadata(opened)),
+            Named::Service(handle, path) => (handle, path),
+        };
+        let reply = self.ship(|| {
+            Call::new(Op::Stat, handle)
+                .with_words([flags])
+                .with_input(path.clone())
+                .with_room(METADATA_LEN)
+        })?;
+        match result_of(&reply) {
+            Ok(_) => {}
+            Err(Errno::ENOENT) if is_bare(&path) => {
+                let place = self.process.files.names.resolve(Place::With, &path)?;
+                return Ok(self.process.files.names.metadata(Opened::Place(place)));
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        let told = wire::Metadata::parse(&reply.output).map_err(|_| Errno::EIO)?;
+        Ok(Metadata {
+            device: told.device,
+            inode: told.inode,
+            mode: told.mode,
+            links: told.links,
+            owner: [told.user, told.group],
+            special: told.special,
+            bytes: told.size,
+            block: told.block_size.into(),
+            sectors: told.blocks,
+            times: [told.accessed, told.modified, told.changed],
+        })
+    }
+
+    /// access, faccessat and faccessat2.
+    pub(super) fn access(
+        &mut self,
+        directory: i32,
+        [path, mode, flags]: [u64; 3],
+    ) -> Result<u64, Stop> {
+        if flags & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW | at::EACCESS) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        match self.named(directory, path, flags)? {
+            Named::Node(Opened::Place(place)) => Files::access(place, mode)?,
+            Named::Node(_) => {}
+            Named::Service(handle, path) => {
+                let reply = self.ship(|| {
+                    Call::new(Op::Access, handle)
+                        .with_words([mode, flags])
+                        .with_input(path.clone())
+                })?;
+                match result_of(&reply) {
+                    Err(Errno::ENOENT) if is_bare(&path) => {
+                        let place = self.process.files.names.resolve(Place::With, &path)?;
+                        Files::access(place, mode)?;
+                    }
+                    other => {
+                        other?;
+                    }
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    /// statfs and fstatfs: of what a descriptor or a path refers to.
+    pub(super) fn statfs(&mut self, path: u64, address: u64) -> Result<u64, Stop> {
+        let named = self.named(at::CWD, path, 0)?;
+        self.tell_file_system(named, address)
+    }
+
+    pub(super) fn fstatfs(&mut self, fd: u64, address: u64) -> Result<u64, Stop> {
+        let named = self.named_by_descriptor(fd)?;
+        self.tell_file_system(named, address)
+    }
+
+    fn tell_file_system(&mut self, named: Named, address: u64) -> Result<u64, Stop> {
+        self.make_writable(UserSlice::new(address, STATFS_BYTES as u64)?)?;
+        let told = match named {
+            Named::Node(_) => FileSystem {
+                kind: RAMFS,
+                block_size: PAGE_SIZE,
+                name_max: NAME_MAX,
+                fragment_size: PAGE_SIZE,
+                ..FileSystem::default()
+            },
+            Named::Service(handle, path) => {
+                let reply = self.ship(|| {
+                    Call::new(Op::StatFileSystem, handle)
+                        .with_input(path)
+                        .with_room(STATFS_BYTES)
+                })?;
+                result_of(&reply)?;
+                FileSystem::parse(&reply.output).map_err(|_| Errno::EIO)?
+            }
+        };
+        let [blocks, free, available] = told.blocks;
+        let words = [
+            told.kind,
+            told.block_size,
+            blocks,
+            free,
+            available,
+            told.files[0],
+            told.files[1],
+            0,
+            told.name_max,
+            told.fragment_size,
+            told.flags,
+        ];
+        let mut out = [0; STATFS_BYTES];
+        for (place, word) in out.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.write_bytes(address, &out)?;
+        Ok(0)
+    }
+
+    pub(super) fn mkdir(&mut self, directory: i32, path: u64, mode: u64) -> Result<u64, Stop> {
+        let mode = mode & MODE_BITS & !self.process.files.mode_mask();
+        self.change(directory, path, Op::MakeDirectory, [mode, 0], Change::Makes)
+    }
+
+    /// unlink, rmdir and unlinkat.
+    pub(super) fn unlink(&mut self, directory: i32, path: u64, flags: u64) -> Result<u64, Stop> {
+        if flags & !at::REMOVEDIR != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        self.change(directory, path, Op::Remove, [flags, 0], Change::Needs)
+    }
+
+    /// chmod and fchmodat; of a descriptor fchmod.
+    pub(super) fn chmod(&mut self, directory: i32, path: u64, mode: u64) -> Result<u64, Stop> {
+        let words = [mode & MODE_BITS, 0];
+        self.change(directory, path, Op::ChangeMode, words, Change::Needs)
+    }
+
+    pub(super) fn fchmod(&mut self, fd: u64, mode: u64) -> Result<u64, Stop> {
+        self.change_open(fd, Op::ChangeMode, [mode & MODE_BITS, 0, 0, 0])
+    }
+
+    /// chown, lchown and fchownat.
+    pub(super) fn chown(
+        &mut self,
+        directory: i32,
+        [path, user, group, flags]: [u64; 4],
+    ) -> Result<u64, Stop> {
+        if flags & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let owner = |id: u64| u64::from(id as u32);
+        let words = [owner(user), owner(group), flags, 0];
+        let named = self.named(directory, path, flags)?;
+        self.change_named(named, Op::ChangeOwner, words)
+    }
+
+    pub(super) fn fchown(&mut self, fd: u64, user: u64, group: u64) -> Result<u64, Stop> {
+        let owner = |id: u64| u64::from(id as u32);
+        self.change_open(fd, Op::ChangeOwner, [owner(user), owner(group), 0, 0])
+    }
+
+    pub(super) fn truncate(&mut self, path: u64, length: u64) -> Result<u64, Stop> {
+        if i64::try_from(length).is_err() {
+            return Err(Errno::EINVAL.into());
+        }
+        self.change(at::CWD, path, Op::SetLength, [length, 0], Change::Needs)
+    }
+
+    /// utimensat: without a path, of a descriptor.
+    pub(super) fn utimensat(&mut self, args: Args) -> Result<u64, Stop> {
+        let [directory, path, times, flags, ..] = args;
+        if flags & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut stamps = [[0, TIME_NOW]; 2];
+        if times != 0 {
+            stamps = self.read_pairs(times)?;
+        }
+        self.set_times(directory as i32, path, stamps, flags)
+    }
+
+    /// utime: whole seconds.
+    pub(super) fn utime(&mut self, path: u64, times: u64) -> Result<u64, Stop> {
+        let mut stamps = [[0, TIME_NOW]; 2];
+        if times != 0 {
+            let [seconds] = self.read_pairs::<1>(times)?;
+            stamps = seconds.map(|seconds| [seconds, 0]);
+        }
+        self.set_times(at::CWD, path, stamps, 0)
+    }
+
+    /// utimes and futimesat: microseconds.
+    pub(super) fn utimes(&mut self, directory: i32, path: u64, times: u64) -> Result<u64, Stop> {
+        let mut stamps = [[0, TIME_NOW]; 2];
+        if times != 0 {
+            stamps = self.read_pairs(times)?;
+            for [_, fraction] in &mut stamps {
+                if *fraction >= 1_000_000 {
+                    return Err(Errno::EINVAL.into());
+                }
+                *fraction *= NANOSECONDS_PER_MICROSECOND;
+            }
+        }
+        self.set_times(directory, path, stamps, 0)
+    }
+
+    fn read_pairs<const N: usize>(&mut self, address: u64) -> Result<[[u64; 2]; N], Stop> {
+        let mut pairs = [[0; 2]; N];
+        for (index, pair) in pairs.iter_mut().enumerate() {
+            let at = address.checked_add(16 * index as u64);
+            let bytes: [u8; 16] = self.read_array(at.ok_or(Errno::EFAULT)?)?;
+            for (word, bytes) in pair.iter_mut().zip(bytes.chunks_exact(8)) {
+                *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn set_times(
+        &mut self,
+        directory: i32,
+        path: u64,
+        [accessed, modified]: [[u64; 2]; 2],
+        flags: u64,
+    ) -> Result<u64, Stop> {
+        let half = |nanoseconds: u64| u32::try_from(nanoseconds).map(u64::from);
+        let nanoseconds = half(accessed[1]).and_then(|low| Ok(low | half(modified[1])? << 32));
+        let nanoseconds = nanoseconds.map_err(|_| Errno::EINVAL)?;
+        let words = [accessed[0], modified[0], nanoseconds, flags];
+        let named = match path {
+            0 => self.named_by_descriptor(directory as u32 as u64)?,
+            _ => self.named(directory, path, flags)?,
+        };
+        self.change_named(named, Op::SetTimes, words)
+    }
+
+    /// rename, renameat and renameat2.
+    pub(super) fn rename(&mut self, args: Args) -> Result<u64, Stop> {
+        let [from, path, to, new, flags, _] = args;
+        if flags & !rename::ALL != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        self.change_two(Op::Rename, [from, path, to, new], flags)
+    }
+
+    /// link and linkat.
+    pub(super) fn link(&mut self, args: Args) -> Result<u64, Stop> {
+        let [from, path, to, new, flags, _] = args;
+        if flags & !at::SYMLINK_FOLLOW != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        self.change_two(Op::Link, [from, path, to, new], flags)
+    }
+
+    fn change_two(
+        &mut self,
+        op: Op,
+        [from, path, to, new]: [u64; 4],
+        flags: u64,
+    ) -> Result<u64, Stop> {
+        let (path, new) = (self.read_path(path)?, self.read_path(new)?);
+        let places = [
+            self.place_of(from as i32, &path)?,
+            self.place_of(to as i32, &new)?,
+        ];
+        match places {
+            [Where::Service(first), Where::Service(second)] => {
+                let reply = self.ship(|| {
+                    let call = Call::new(op, first).with_words([flags]);
+                    Call {
+                        handles: [first, second],
+                        ..call.with_input(paths(&path, &new))
+                    }
+                })?;
+                Ok(result_of(&reply)?)
+            }
+            [Where::Node(from), Where::Node(_)] => {
+                self.process.files.names.resolve(from, &path)?;
+                Err(self.read_only())
+            }
+            _ => Err(Errno::EXDEV.into()),
+        }
+    }
+
+    /// symlink and symlinkat.
+    pub(super) fn symlink(&mut self, target: u64, directory: i32, path: u64) -> Result<u64, Stop> {
+        let (target, path) = (self.read_path(target)?, self.read_path(path)?);
+        match self.place_of(directory, &path)? {
+            Where::Service(handle) => {
+                let input = || paths(&target, &path);
+                let reply =
+                    self.ship(|| Call::new(Op::SymbolicLink, handle).with_input(input()))?;
+                Ok(result_of(&reply)?)
+            }
+            Where::Node(_) => Err(self.read_only()),
+        }
+    }
+
+    /// Of the node's own there is one link, to the program.
+    pub(super) fn readlink(
+        &mut self,
+        directory: i32,
+        [path, address, length]: [u64; 3],
+    ) -> Result<u64, Stop> {
+        let length = usize::try_from(length as i32).ok();
+        let length = length.filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
+        let target = match self.read_path(path)? {
+            path if path == PROGRAM_LINK => self.process.files.program.clone(),
+            _ => match self.named(directory, path, at::EMPTY_PATH)? {
+                Named::Node(_) => return Err(Errno::EINVAL.into()),
+                Named::Service(handle, path) => {
+                    let room = length.min(PATH_MAX);
+                    let reply = self.ship(|| {
+                        let call = Call::new(Op::ReadLink, handle);
+                        call.with_input(path).with_room(room)
+                    })?;
+                    result_of(&reply)?;
+                    reply.output
+                }
+            },
+        };
+        let taken = target.len().min(length);
+        self.write_bytes(address, &target[..taken])?;
+        Ok(taken as u64)
+    }
+
+    pub(super) fn chdir(&mut self, path: u64) -> Result<u64, Stop> {
+        match self.named(at::CWD, path, 0)? {
+            Named::Node(opened) => self.work_in(opened),
+            Named::Service(handle, path) => self.work_in_service(handle, &path),
+        }
+    }
+
+    pub(super) fn fchdir(&mut self, fd: u64) -> Result<u64, Stop> {
+        let opened = self.process.files.descriptors.get(fd)?.opened;
+        match self.shipped(fd)? {
+            // The descriptor may be closed and the directory stays.
+            Some(shipped) => self.work_in_service(shipped.handle, b"."),
+            None => self.work_in(opened),
+        }
+    }
+
+    fn work_in_service(&mut self, handle: u32, path: &[u8]) -> Result<u64, Stop> {
+        let reply = self.ship(|| {
+            Call::new(Op::Open, handle)
+                .with_words([open::PATH | open::DIRECTORY])
+                .with_input(path.to_vec())
+                .with_room(METADATA_LEN)
+        })?;
+        let handle = result_of(&reply)?;
+        let shipped = self.shipped_as(handle, &reply)?;
+        self.work_in(Opened::Shipped(shipped))
+    }
+
+    fn work_in(&mut self, opened: Opened) -> Result<u64, Stop> {
+        match opened {
+            Opened::Place(place) if !place.is_directory() => return Err(Errno::ENOTDIR.into()),
+            Opened::Place(_) | Opened::Shipped(_) => {}
+            Opened::Stream(_) | Opened::Channel(..) => return Err(Errno::ENOTDIR.into()),
+        }
+        let before = core::mem::replace(&mut self.process.files.working, opened);
+        let is_own = !matches!(before, Opened::Shipped(shipped) if shipped.handle == WORKING);
+        self.let_go(is_own.then_some(before));
+        Ok(0)
+    }
+
+    pub(super) fn getcwd(&mut self, args: Args) -> Result<u64, Stop> {
+        let [address, length, ..] = args;
+        let mut path = match self.process.files.working {
+            Opened::Place(Place::Root) => b"/".to_vec(),
+            Opened::Shipped(shipped) => {
+                let reply =
+                    self.ship(|| Call::new(Op::Path, shipped.handle).with_room(PATH_MAX))?;
+                result_of(&reply)?;
+                reply.output
+            }
+            _ => Place::WORKING_PATH.to_vec(),
+        };
+        path.push(0);
+        if length < path.len() as u64 {
+            return Err(Errno::ERANGE.into());
+        }
+        self.write_bytes(address, &path)?;
+        Ok(path.len() as u64)
+    }
+
+    /// A call that changes something by its path.
+    fn change(
+        &mut self,
+        directory: i32,
+        path: u64,
+        op: Op,
+        [first, second]: [u64; 2],
+        change: Change,
+    ) -> Result<u64, Stop> {
+        let path = self.read_path(path)?;
+        if path.is_empty() {
+            return Err(Errno::ENOENT.into());
+        }
+        match self.place_of(directory, &path)? {
+            Where::Service(handle) => {
+                self.change_named(Named::Service(handle, path), op, [first, second, 0, 0])
+            }
+            Where::Node(from) => {
+                match (self.process.files.names.resolve(from, &path), change) {
+                    (Ok(_), Change::Makes) => return Err(Errno::EEXIST.into()),
+                    (Err(Errno::ENOENT), Change::Makes) => {}
+                    (resolved, _) => {
+                        resolved?;
+                    }
+                }
+                Err(self.read_only())
+            }
+        }
+    }
+
+    /// A call that changes something that is there.
+    fn change_named(&mut self, named: Named, op: Op, words: [u64; 4]) -> Result<u64, Stop> {
+        match named {
+            Named::Service(handle, path) => {
+                let call = || Call::new(op, handle).with_words(words).with_input(path);
+                let reply = self.ship(call)?;
+                Ok(result_of(&reply)?)
+            }
+            Named::Node(_) => Err(self.read_only()),
+        }
+    }
+
+    /// A call that changes what a descriptor refers to.
+    pub(super) fn change_open(&mut self, fd: u64, op: Op, words: [u64; 4]) -> Result<u64, Stop> {
+        let named = self.named_by_descriptor(fd)?;
+        self.change_named(named, op, words)
+    }
+
+    fn named_by_descriptor(&mut self, fd: u64) -> Result<Named, Errno> {
+        let opened = self.process.files.descriptors.get(fd)?.opened;
+        Ok(match self.shipped(fd)? {
+            Some(shipped) => Named::Service(shipped.handle, Vec::new()),
+            None => Named::Node(opened),
+        })
+    }
+
+    /// What the node has cannot be changed: the program misses an I/O service.
+    fn read_only(&mut self) -> Stop {
+        self.count_missing(self.thread.context.rax);
+        Errno::EROFS.into()
+    }
+
+    /// What a path, or with an empty one a descriptor, means to a call that asks about it.
+    fn named(&mut self, directory: i32, path: u64, flags: u64) -> Result<Named, Stop> {
+        let path = self.read_path(path)?;
+        if path.is_empty() && flags & at::EMPTY_PATH != 0 {
+            if directory != at::CWD {
+                return Ok(self.named_by_descriptor(directory as u32 as u64)?);
+            }
+            return Ok(match self.process.files.working {
+                Opened::Shipped(shipped) => Named::Service(shipped.handle, Vec::new()),
+                here => Named::Node(here),
+            });
+        }
+        match self.place_of(directory, &path)? {
+            Where::Service(_) if path.is_empty() => Err(Errno::ENOENT.into()),
+            Where::Service(handle) => Ok(Named::Service(handle, path)),
+            Where::Node(from) => {
+                let place = self.process.files.names.resolve(from, &path)?;
+                Ok(Named::Node(Opened::Place(place)))
+            }
+        }
+    }
+
+    /// Whose a path is, and where it begins.
+    fn place_of(&mut self, directory: i32, path: &[u8]) -> Result<Where, Errno> {
+        if path.first() == Some(&b'/') {
+            return Ok(match self.ships() && !is_of_node(path) {
+                true => Where::Service(WORKING),
+                false => Where::Node(Place::Root),
+            });
+        }
+        let opened = match directory {
+            at::CWD => self.process.files.working,
+            fd => self.process.files.descriptors.get(fd as u32 as u64)?.opened,
+        };
+        match opened {
+            Opened::Place(place) if place.is_directory() => Ok(Where::Node(place)),
+            Opened::Shipped(shipped) if shipped.is_directory => {
+                Ok(Where::Service(self.check_run(shipped)?.handle))
+            }
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// A path of the program, without its zero byte.
+    fn read_path(&mut self, address: u64) -> Result<Vec<u8>, Stop> {
+        let mut path = Vec::new();
+        while path.len() < PATH_MAX {
+            let at = address
+                .checked_add(path.len() as u64)
+                .ok_or(Errno::EFAULT)?;
+            // Not into a page that the path does not reach.
+            let length = (PAGE_SIZE - at % PAGE_SIZE).min(PATH_PIECE);
+            let mut piece = [0; PATH_PIECE as usize];
+            let piece = &mut piece[..length as usize];
+            self.read_user(UserSlice::new(at, length)?, piece)?;
+            match piece.iter().position(|&byte| byte == 0) {
+                Some(end) => {
+                    path.extend_from_slice(&piece[..end]);
+                    return Ok(path);
+                }
+                None => path.extend_from_slice(piece),
+            }
+        }
+        Err(Errno::ENAMETOOLONG.into())
+    }
+}
+
+/// What a change does with its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// It makes something there.
+    Makes,
+    /// It needs what is there.
+    Needs,
+}
+
+/// Whether a path is a single name.
+fn is_bare(path: &[u8]) -> bool {
+    !path.is_empty() && !path.contains(&b'/')
+}
