@@ -64,69 +64,66 @@ pub struct ChannelId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
-    /// Output: user (u32), group (u32), path of the working directory.
-    Attach = 1,
     /// words: flags, mode; input: path. Result: a handle; output: [`Metadata`].
-    Open = 2,
+    Open = 1,
     /// Gives `handles[0]` back; no other call may be under way that uses it.
-    Close = 3,
+    Close = 2,
     /// words: offset. Output: the bytes, fewer than `room` only at the end.
-    Read = 4,
+    Read = 3,
     /// words: offset; input: the bytes. Of a handle that appends, output: the position behind the
     /// last byte (u64).
-    Write = 5,
+    Write = 4,
     /// words: position, 0 at first. Output: [`Entry`]s, as many as `room` takes; none: the end.
-    ReadDirectory = 6,
+    ReadDirectory = 5,
     /// words: flags of fstatat; input: path, or none for `handles[0]` itself. Output: [`Metadata`].
-    Stat = 7,
+    Stat = 6,
     /// input: path, or none for `handles[0]`. Output: [`FileSystem`].
-    StatFileSystem = 8,
+    StatFileSystem = 7,
     /// words: mode, flags of faccessat; input: path.
-    Access = 9,
+    Access = 8,
     /// words: mode; input: path.
-    MakeDirectory = 10,
+    MakeDirectory = 9,
     /// words: flags of unlinkat; input: path.
-    Remove = 11,
+    Remove = 10,
     /// words: flags of renameat2; input: two paths with a zero byte between; the second is
     /// relative to `handles[1]`.
-    Rename = 12,
+    Rename = 11,
     /// words: flags of linkat; input: as [`Op::Rename`].
-    Link = 13,
+    Link = 12,
     /// input: what the link says, a zero byte, the path.
-    SymbolicLink = 14,
+    SymbolicLink = 13,
     /// input: path. Output: what the link says.
-    ReadLink = 15,
+    ReadLink = 14,
     /// words: mode, flags of fchmodat; input: path, or none for `handles[0]`.
-    ChangeMode = 16,
+    ChangeMode = 15,
     /// words: user, group, flags of fchownat; input: path, or none for `handles[0]`.
-    ChangeOwner = 17,
+    ChangeOwner = 16,
     /// words: seconds of the last access, of the last change, nanoseconds of both (that of the
     /// access in the lower half; UTIME_NOW and UTIME_OMIT count), flags of utimensat; input: path,
     /// or none for `handles[0]`.
-    SetTimes = 18,
+    SetTimes = 17,
     /// words: length; input: path, or none for `handles[0]`.
-    SetLength = 19,
+    SetLength = 18,
     /// words: mode, offset, length of fallocate.
-    Allocate = 20,
+    Allocate = 19,
     /// words: 1 for fdatasync, 0 for fsync.
-    Sync = 21,
+    Sync = 20,
     /// words: offset, whence: SEEK_DATA or SEEK_HOLE. Result: the position.
-    Seek = 22,
+    Seek = 21,
     /// words: what ([`Lock`]), first byte, length (0: to the end), 1 to test only. Output of a
     /// test: kind, first byte, length (u64 each) of a lock in the way, or none.
-    Lock = 23,
+    Lock = 22,
     /// words: offset in `handles[0]`, offset in `handles[1]`, length. Result: bytes copied.
-    Copy = 24,
+    Copy = 23,
     /// Output: the absolute path of `handles[0]`.
-    Path = 25,
+    Path = 24,
     /// words: O_APPEND and O_NONBLOCK, as F_SETFL takes them.
-    SetFlags = 26,
+    SetFlags = 25,
 }
 
 impl Op {
     /// All operations.
-    pub const ALL: [Op; 26] = [
-        Op::Attach,
+    pub const ALL: [Op; 25] = [
         Op::Open,
         Op::Close,
         Op::Read,

@@ -1,0 +1,536 @@
+//! The service: its socket, the channels of all ranks, and a worker for each job that calls.
+//!
+//! One thread has all of it ([`Engine`]); others tell it by a queue which jobs there are. A worker
+//! is started at the first call of its job, so that a job without calls costs nothing.
+//!
+//! Invariant: nothing here touches a file of a job; a worker that dies fails the calls it had, and
+//! no other's.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use netstack::MAX_DATAGRAM;
+use netstack::files::server::{Counters, Request, Server};
+use netstack::files::{ChannelId, Reply};
+use netstack::ids::{JobId, Rank};
+use netstack::time::Instant as NetInstant;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::RcvBufForce;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair};
+
+use crate::job::JobFiles;
+use crate::message::{self, Setup};
+use crate::worker;
+
+/// Datagrams taken in before what they caused is sent.
+const BATCH: usize = 128;
+/// Receive buffer in bytes: the windows of 64 nodes. The system may give less.
+const SOCKET_BUFFER_BYTES: usize = 8 * 1024 * 1024;
+/// Time for a worker to end by itself when its job is over.
+const GRACE: Duration = Duration::from_secs(2);
+/// A worker that died is not started again before.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often workers that are to end are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Linux's EIO.
+const EIO: i64 = 5;
+
+/// A running service. It stops when this is dropped.
+#[derive(Debug)]
+pub struct Service {
+    address: SocketAddrV4,
+    orders: Sender<Order>,
+    wake: UnixStream,
+    told: Arc<Mutex<Told>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the service tells.
+#[derive(Debug, Default)]
+struct Told {
+    counters: Counters,
+    problems: VecDeque<Problem>,
+}
+
+/// A job whose calls cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The job.
+    pub job: JobId,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// Problems that nobody has asked for: the oldest go first.
+const MOST_PROBLEMS: usize = 1024;
+
+#[derive(Debug)]
+enum Order {
+    Admit(Box<JobFiles>),
+    Close(JobId),
+    Stop,
+}
+
+impl Service {
+    /// Starts a service at an address. `program` is started with [`worker::COMMAND`] for each
+    /// worker.
+    ///
+    /// # Errors
+    /// When the socket cannot be opened there.
+    pub fn start(listen: SocketAddrV4, program: PathBuf) -> io::Result<Self> {
+        let socket = UdpSocket::bind(listen)?;
+        // Less only costs repeats. Root may have more than others.
+        let sock = socket2::SockRef::from(&socket);
+        drop(sock.set_recv_buffer_size(SOCKET_BUFFER_BYTES));
+        drop(sock.set_send_buffer_size(SOCKET_BUFFER_BYTES));
+        let _ = setsockopt(&socket, RcvBufForce, &SOCKET_BUFFER_BYTES);
+        socket.set_nonblocking(true)?;
+        let address = match socket.local_addr()? {
+            SocketAddr::V4(address) => address,
+            SocketAddr::V6(_) => return Err(ErrorKind::AddrNotAvailable.into()),
+        };
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let (orders, taken) = channel();
+        let told = Arc::<Mutex<Told>>::default();
+        let mut engine = Engine {
+            socket,
+            woken,
+            orders: taken,
+            program,
+            server: Server::new(run_number()),
+            jobs: BTreeMap::new(),
+            ending: Vec::new(),
+            unsent: None,
+            started: Instant::now(),
+            told: Arc::clone(&told),
+        };
+        let thread = std::thread::Builder::new()
+            .name("files".to_owned())
+            .spawn(move || engine.run())?;
+        Ok(Self {
+            address,
+            orders,
+            wake,
+            told,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddrV4 {
+        self.address
+    }
+
+    /// Carries out the calls of a job from now on.
+    pub fn admit(&self, files: JobFiles) {
+        self.order(Order::Admit(Box::new(files)));
+    }
+
+    /// The job is over: its worker ends.
+    pub fn close(&self, job: JobId) {
+        self.order(Order::Close(job));
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.told().counters
+    }
+
+    /// The next problem of a job that has not been told yet.
+    pub fn next_problem(&self) -> Option<Problem> {
+        self.told().problems.pop_front()
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order(&self, order: Order) {
+        // Without a thread there is nobody to obey; a full pipe wakes it as well.
+        if self.orders.send(order).is_ok() {
+            let _ = (&self.wake).write(&[0]);
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.order(Order::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A number that is greater in each later run.
+fn run_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(1, |since| since.as_micros() as u64).max(1)
+}
+
+/// What the thread has.
+struct Engine {
+    socket: UdpSocket,
+    woken: UnixStream,
+    orders: Receiver<Order>,
+    program: PathBuf,
+    server: Server,
+    jobs: BTreeMap<JobId, Job>,
+    /// Workers of jobs that are over, and until when they may live.
+    ending: Vec<(Child, Instant)>,
+    /// A datagram that the socket had no room for.
+    unsent: Option<(Vec<u8>, SocketAddr)>,
+    started: Instant,
+    told: Arc<Mutex<Told>>,
+}
+
+struct Job {
+    setup: Setup,
+    worker: Option<Worker>,
+    /// When its last worker died.
+    died: Option<Instant>,
+}
+
+struct Worker {
+    child: Child,
+    socket: UnixDatagram,
+    ready: bool,
+    /// Calls that it has not taken.
+    queue: VecDeque<Vec<u8>>,
+    /// Calls that it has not answered.
+    open: BTreeSet<(Rank, u64)>,
+}
+
+impl Engine {
+    fn run(&mut self) {
+        let mut datagram = [0; MAX_DATAGRAM + 1];
+        let mut packet = vec![0; message::MAX];
+        while self.obey() {
+            let more = self.receive(&mut datagram);
+            self.hand_out();
+            self.collect(&mut packet);
+            self.transmit(&mut datagram);
+            self.bury();
+            self.told().counters = self.server.counters();
+            if !more {
+                self.wait();
+            }
+        }
+        for (_, job) in std::mem::take(&mut self.jobs) {
+            self.ending.extend(
+                job.worker
+                    .map(|worker| (worker.child, Instant::now() + GRACE)),
+            );
+        }
+        while !self.ending.is_empty() {
+            self.bury();
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> NetInstant {
+        NetInstant::from_micros(self.started.elapsed().as_micros() as u64)
+    }
+
+    /// Takes orders; false when the service is to stop.
+    fn obey(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        while matches!(self.woken.read(&mut bytes), Ok(1..)) {}
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Admit(files)) => self.admit(*files),
+                Ok(Order::Close(job)) => self.close(job),
+                Err(std::sync::mpsc::TryRecvError::Empty) => return true,
+                Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn admit(&mut self, files: JobFiles) {
+        self.close(files.job);
+        self.server.admit(files.job, files.members);
+        let setup = Setup {
+            user: files.user,
+            exports: files.exports,
+            working: files.working,
+        };
+        self.jobs.insert(
+            files.job,
+            Job {
+                setup,
+                worker: None,
+                died: None,
+            },
+        );
+    }
+
+    fn close(&mut self, job: JobId) {
+        self.server.close(job);
+        if let Some(worker) = self.jobs.remove(&job).and_then(|job| job.worker) {
+            // Its socket goes with it, by which it ends.
+            self.ending.push((worker.child, Instant::now() + GRACE));
+        }
+    }
+
+    /// Takes datagrams in; whether more may wait.
+    fn receive(&mut self, datagram: &mut [u8]) -> bool {
+        for _ in 0..BATCH {
+            match self.socket.recv_from(datagram) {
+                Ok((length, from)) => {
+                    let now = self.now();
+                    self.server.handle_datagram(now, from, &datagram[..length]);
+                }
+                // What a node that is gone sends back concerns no other.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Gives new calls to their workers.
+    fn hand_out(&mut self) {
+        while let Some(request) = self.server.poll_event() {
+            let id = request.channel;
+            match self.worker(id.job) {
+                Ok(worker) => worker.take(&request),
+                Err(why) => {
+                    self.server.complete(id, request.number, Reply::plain(-EIO));
+                    self.tell(id.job, why);
+                }
+            }
+        }
+        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        for job in jobs {
+            let worker = self.jobs.get_mut(&job).and_then(|job| job.worker.as_mut());
+            if worker.is_some_and(|worker| worker.push().is_err()) {
+                self.fail(job, None);
+            }
+        }
+    }
+
+    fn tell(&mut self, job: JobId, why: Option<String>) {
+        let Some(why) = why else { return };
+        tracing::warn!(job = job.0, "files: {why}");
+        let problems = &mut self.told().problems;
+        if problems.len() == MOST_PROBLEMS {
+            problems.pop_front();
+        }
+        problems.push_back(Problem { job, why });
+    }
+
+    /// The worker of a job, started if there is none.
+    fn worker(&mut self, job: JobId) -> Result<&mut Worker, Option<String>> {
+        let program = &self.program;
+        let job = self.jobs.get_mut(&job).ok_or(None)?;
+        if job.worker.is_none() {
+            if job.died.is_some_and(|died| died.elapsed() < AGAIN) {
+                return Err(None);
+            }
+            let started = Worker::start(program, &job.setup);
+            let started = started.map_err(|error| Some(format!("no worker: {error}")));
+            job.died = Some(Instant::now()).filter(|_| started.is_err());
+            job.worker = Some(started?);
+        }
+        job.worker.as_mut().ok_or(None)
+    }
+
+    /// Takes replies.
+    fn collect(&mut self, packet: &mut [u8]) {
+        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in jobs {
+            loop {
+                let Some(worker) = self.jobs.get_mut(&id).and_then(|job| job.worker.as_mut())
+                else {
+                    break;
+                };
+                match worker.socket.recv(packet) {
+                    Ok(0) => {
+                        self.fail(id, None);
+                        break;
+                    }
+                    Ok(length) if !worker.ready => match &packet[..length] {
+                        message::READY => worker.ready = true,
+                        why => {
+                            let why = String::from_utf8_lossy(why).into_owned();
+                            self.fail(id, Some(why));
+                            break;
+                        }
+                    },
+                    Ok(length) => {
+                        if let Ok((rank, number, reply)) = message::parse_reply(&packet[..length])
+                            && worker.open.remove(&(rank, number))
+                        {
+                            self.server
+                                .complete(ChannelId { job: id, rank }, number, reply);
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(_) => {
+                        self.fail(id, None);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A worker has ended: nobody knows which of its calls were carried out.
+    fn fail(&mut self, id: JobId, why: Option<String>) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(worker) = job.worker.take() else {
+            return;
+        };
+        job.died = Some(Instant::now());
+        let why = why.unwrap_or_else(|| "the worker has ended".to_owned());
+        for (rank, number) in worker.open {
+            let channel = ChannelId { job: id, rank };
+            self.server.complete(channel, number, Reply::plain(-EIO));
+        }
+        self.ending.push((worker.child, Instant::now()));
+        self.tell(id, Some(why));
+    }
+
+    fn transmit(&mut self, datagram: &mut [u8]) {
+        loop {
+            if let Some((bytes, to)) = self.unsent.take()
+                && self.send(&bytes, to)
+            {
+                self.unsent = Some((bytes, to));
+                return;
+            }
+            let now = self.now();
+            let out = &mut datagram[..MAX_DATAGRAM];
+            let Some((length, to)) = self.server.poll_transmit(now, out) else {
+                return;
+            };
+            if self.send(&datagram[..length], to) {
+                self.unsent = Some((datagram[..length].to_vec(), to));
+                return;
+            }
+        }
+    }
+
+    /// Sends; true when the socket has no room. Any other error is a datagram lost.
+    fn send(&self, bytes: &[u8], to: SocketAddr) -> bool {
+        let sent = self.socket.send_to(bytes, to);
+        sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Takes leave of workers that have ended, and ends those that do not.
+    fn bury(&mut self) {
+        let now = Instant::now();
+        self.ending
+            .retain_mut(|(child, until)| match child.try_wait() {
+                Ok(Some(_)) | Err(_) => false,
+                Ok(None) => {
+                    if now >= *until {
+                        let _ = child.kill();
+                    }
+                    true
+                }
+            });
+    }
+
+    /// Waits until something is to be done.
+    fn wait(&mut self) {
+        let due = self.server.poll_timeout().map(|at| {
+            let micros = at.saturating_since(self.now()).as_micros();
+            Duration::from_micros(micros)
+        });
+        let look = (!self.ending.is_empty()).then_some(LOOK);
+        let wait = match self.unsent.is_some() {
+            true => look,
+            false => [due, look].into_iter().flatten().min(),
+        };
+        // Rounded up: a wait of nothing would be none.
+        let timeout = match wait {
+            Some(wait) => {
+                let millis = wait.as_micros().div_ceil(1_000);
+                PollTimeout::try_from(millis.min(60_000) as i32).unwrap_or(PollTimeout::MAX)
+            }
+            None => PollTimeout::NONE,
+        };
+        let mut fds = vec![
+            PollFd::new(
+                self.socket.as_fd(),
+                match self.unsent {
+                    Some(_) => PollFlags::POLLIN | PollFlags::POLLOUT,
+                    None => PollFlags::POLLIN,
+                },
+            ),
+            PollFd::new(self.woken.as_fd(), PollFlags::POLLIN),
+        ];
+        for worker in self.jobs.values().filter_map(|job| job.worker.as_ref()) {
+            let wants = match worker.queue.is_empty() {
+                true => PollFlags::POLLIN,
+                false => PollFlags::POLLIN | PollFlags::POLLOUT,
+            };
+            fds.push(PollFd::new(worker.socket.as_fd(), wants));
+        }
+        // Interrupted or failed: everything is looked at again.
+        let _ = poll(&mut fds, timeout);
+    }
+}
+
+impl Worker {
+    fn start(program: &PathBuf, setup: &Setup) -> io::Result<Self> {
+        let kind = SockType::SeqPacket;
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (own, its) = socketpair(AddressFamily::Unix, kind, None, flags)?;
+        let socket = UnixDatagram::from(own);
+        socket.send(&serde_json::to_vec(setup)?)?;
+        socket.set_nonblocking(true)?;
+        let child = Command::new(program)
+            .arg(worker::COMMAND)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            child,
+            socket,
+            ready: false,
+            queue: VecDeque::new(),
+            open: BTreeSet::new(),
+        })
+    }
+
+    fn take(&mut self, request: &Request) {
+        let (rank, number) = (request.channel.rank, request.number);
+        self.open.insert((rank, number));
+        let packet = message::call_packet(rank, number, &request.call);
+        self.queue.push_back(packet);
+    }
+
+    /// Gives the worker what it takes; an error when it is gone.
+    fn push(&mut self) -> io::Result<()> {
+        while let Some(packet) = self.queue.front() {
+            match self.socket.send(packet) {
+                Ok(_) => self.queue.pop_front(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,466 @@
+//! What each call does: the same call of this system, on the same kind of file.
+//!
+//! Invariant: a call waits for a disk at most: not for a pipe, a device or a lock.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, PoisonError};
+
+use netstack::files::{Call, Entry, FileSystem, Lock, MAX_TRANSFER, Metadata, Op, Reply};
+use netstack::ids::Rank;
+use nix::errno::Errno;
+use nix::fcntl::{
+    self, AtFlags, FallocateFlags, FcntlArg, OFlag, RenameFlags, copy_file_range, openat,
+};
+use nix::libc;
+use nix::sys::stat::{
+    self, FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmod, fchmodat, fstat, fstatat,
+};
+use nix::sys::statfs::fstatfs;
+use nix::sys::time::TimeSpec;
+use nix::unistd::{self, AccessFlags, Gid, Uid, UnlinkatFlags, Whence};
+
+use super::handles::{Handles, Name, Open};
+
+/// Most entries that are kept of a directory.
+const MOST_ENTRIES: usize = 1 << 20;
+/// Flags that every open has: it neither waits nor makes a terminal ours.
+const ALWAYS: OFlag = OFlag::O_CLOEXEC
+    .union(OFlag::O_NOCTTY)
+    .union(OFlag::O_NONBLOCK);
+/// An owner that is to stay (-1).
+const SAME: u32 = u32::MAX;
+
+/// Carries out a call of a rank. `own_directory`: this thread's working directory is its own.
+///
+/// # Errors
+/// What the system answered.
+pub fn carry_out(
+    handles: &Handles,
+    rank: Rank,
+    call: &Call,
+    own_directory: bool,
+) -> Result<Reply, Errno> {
+    if call.room as usize > MAX_TRANSFER {
+        return Err(Errno::EINVAL);
+    }
+    let open = |index: usize| handles.get(rank, call.handles[index]);
+    let [first, second, third, fourth] = call.words;
+    let done = |()| Reply::plain(0);
+    match call.op {
+        Op::Open => open_file(handles, rank, call),
+        Op::Close => handles.close(rank, call.handles[0]).map(done),
+        Op::Read => read(&open(0)?.file, first, call.room),
+        Op::Write => write(&open(0)?.file, first, call),
+        Op::ReadDirectory => read_directory(&open(0)?, first, call.room),
+        Op::Stat => stat_of(&*open(0)?, call).map(|stat| with_output(metadata(&stat).to_bytes())),
+        Op::StatFileSystem => file_system(&*open(0)?, call),
+        Op::Access => access(&*open(0)?, call).map(done),
+        Op::MakeDirectory => stat::mkdirat(&open(0)?.file, path(call)?, mode(first)).map(done),
+        Op::Remove => {
+            let flag = match first {
+                0 => UnlinkatFlags::NoRemoveDir,
+                _ => UnlinkatFlags::RemoveDir,
+            };
+            unistd::unlinkat(&open(0)?.file, path(call)?, flag).map(done)
+        }
+        Op::Rename => {
+            let (from, to) = two_paths(call)?;
+            let flags = RenameFlags::from_bits_retain(first as u32);
+            fcntl::renameat2(&open(0)?.file, from, &open(1)?.file, to, flags).map(done)
+        }
+        Op::Link => {
+            let (from, to) = two_paths(call)?;
+            let flags = at_flags(first);
+            unistd::linkat(&open(0)?.file, from, &open(1)?.file, to, flags).map(done)
+        }
+        Op::SymbolicLink => {
+            let (target, path) = two_paths(call)?;
+            unistd::symlinkat(target, &open(0)?.file, path).map(done)
+        }
+        Op::ReadLink => {
+            let target = fcntl::readlinkat(&open(0)?.file, path_or_none(call))?;
+            let mut target = target.into_vec();
+            target.truncate(call.room as usize);
+            Ok(with_output(target))
+        }
+        Op::ChangeMode => match call.input.is_empty() {
+            true => fchmod(&open(0)?.file, mode(first)).map(done),
+            false => {
+                let flags = FchmodatFlags::FollowSymlink;
+                fchmodat(&open(0)?.file, path(call)?, mode(first), flags).map(done)
+            }
+        },
+        Op::ChangeOwner => {
+            let user = owner(first).map(Uid::from_raw);
+            let group = owner(second).map(Gid::from_raw);
+            match call.input.is_empty() {
+                true => unistd::fchown(&open(0)?.file, user, group).map(done),
+                false => {
+                    let flags = at_flags(third);
+                    unistd::fchownat(&open(0)?.file, path(call)?, user, group, flags).map(done)
+                }
+            }
+        }
+        Op::SetTimes => set_times(&*open(0)?, call).map(done),
+        Op::SetLength => set_length(&*open(0)?, first, call).map(done),
+        Op::Allocate => {
+            let flags = FallocateFlags::from_bits(first as i32).ok_or(Errno::EOPNOTSUPP)?;
+            fcntl::fallocate(&open(0)?.file, flags, signed(second)?, signed(third)?).map(done)
+        }
+        Op::Sync => match first {
+            0 => unistd::fsync(&open(0)?.file).map(done),
+            _ => unistd::fdatasync(&open(0)?.file).map(done),
+        },
+        Op::Seek => {
+            let whence = match second {
+                3 => Whence::SeekData,
+                4 => Whence::SeekHole,
+                _ => return Err(Errno::EINVAL),
+            };
+            let position = unistd::lseek(&open(0)?.file, signed(first)?, whence)?;
+            Ok(Reply::plain(position))
+        }
+        Op::Lock => {
+            let kind = Lock::from_word(first).ok_or(Errno::EINVAL)?;
+            lock(&open(0)?.file, kind, [second, third], fourth != 0)
+        }
+        Op::Copy => copy(&open(0)?.file, &open(1)?.file, [first, second, third]),
+        Op::Path => path_of(&*open(0)?, own_directory),
+        Op::SetFlags => {
+            let settable = OFlag::O_APPEND | OFlag::O_NONBLOCK;
+            let flags = OFlag::from_bits_truncate(first as i32) & settable;
+            fcntl::fcntl(&open(0)?.file, FcntlArg::F_SETFL(flags)).map(|_| Reply::plain(0))
+        }
+    }
+}
+
+/// A result of 0 or more bytes of output.
+fn with_output(output: Vec<u8>) -> Reply {
+    Reply {
+        result: output.len() as i64,
+        output,
+    }
+}
+
+fn mode(word: u64) -> Mode {
+    Mode::from_bits_truncate(word as u32)
+}
+
+fn owner(word: u64) -> Option<u32> {
+    Some(word as u32).filter(|id| *id != SAME)
+}
+
+fn at_flags(word: u64) -> AtFlags {
+    AtFlags::from_bits_truncate(word as i32)
+}
+
+fn signed(word: u64) -> Result<i64, Errno> {
+    i64::try_from(word).map_err(|_| Errno::EINVAL)
+}
+
+/// The path of a call that must have one.
+fn path(call: &Call) -> Result<&OsStr, Errno> {
+    match call.input.is_empty() {
+        true => Err(Errno::ENOENT),
+        false => Ok(path_or_none(call)),
+    }
+}
+
+fn path_or_none(call: &Call) -> &OsStr {
+    OsStr::from_bytes(&call.input)
+}
+
+fn two_paths(call: &Call) -> Result<(&OsStr, &OsStr), Errno> {
+    let end = call.input.iter().position(|byte| *byte == 0);
+    let (first, second) = call.input.split_at(end.ok_or(Errno::EINVAL)?);
+    Ok((OsStr::from_bytes(first), OsStr::from_bytes(&second[1..])))
+}
+
+fn open_file(handles: &Handles, rank: Rank, call: &Call) -> Result<Reply, Errno> {
+    handles.has_room(rank)?;
+    let directory = handles.get(rank, call.handles[0])?;
+    let asked = OFlag::from_bits_retain(call.words[0] as i32);
+    let mut flags = asked | ALWAYS;
+    if asked.contains(OFlag::O_PATH) {
+        flags.remove(OFlag::O_NONBLOCK);
+    }
+    let descriptor = openat(&directory.file, path(call)?, flags, mode(call.words[1]))?;
+    let stat = fstat(&descriptor)?;
+    let is_path = asked.contains(OFlag::O_PATH);
+    match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+        SFlag::S_IFREG | SFlag::S_IFDIR => {}
+        _ if is_path => {}
+        SFlag::S_IFCHR | SFlag::S_IFBLK => return Err(Errno::EACCES),
+        // A pipe or socket of the machine is no way to anybody from a node.
+        _ => return Err(Errno::ENXIO),
+    }
+    let handle = handles.add(rank, descriptor);
+    Ok(Reply {
+        result: handle.into(),
+        output: metadata(&stat).to_bytes(),
+    })
+}
+
+fn read(file: &File, offset: u64, room: u32) -> Result<Reply, Errno> {
+    signed(offset)?;
+    let mut output = vec![0; room as usize];
+    let mut length = 0;
+    while length < output.len() {
+        match file.read_at(&mut output[length..], offset + length as u64) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(_) if length > 0 => break,
+            Err(error) => return Err(errno_of(&error)),
+        }
+    }
+    output.truncate(length);
+    Ok(with_output(output))
+}
+
+fn write(file: &File, offset: u64, call: &Call) -> Result<Reply, Errno> {
+    signed(offset)?;
+    let appends = call.room as usize >= size_of::<u64>();
+    let mut written = 0;
+    while written < call.input.len() {
+        match file.write_at(&call.input[written..], offset + written as u64) {
+            Ok(0) => break,
+            Ok(more) => written += more,
+            Err(_) if written > 0 => break,
+            Err(error) => return Err(errno_of(&error)),
+        }
+    }
+    let output = match appends {
+        true => (fstat(file)?.st_size as u64).to_le_bytes().to_vec(),
+        false => Vec::new(),
+    };
+    Ok(Reply {
+        result: written as i64,
+        output,
+    })
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+/// Entries from a position on; they are taken down anew whenever somebody reads from the start, so
+/// that positions keep their meaning.
+fn read_directory(open: &Arc<Open>, position: u64, room: u32) -> Result<Reply, Errno> {
+    let mut entries = open.entries.lock().unwrap_or_else(PoisonError::into_inner);
+    if position == 0 {
+        *entries = list(&open.file)?;
+    }
+    let mut output = Vec::new();
+    let start = usize::try_from(position).unwrap_or(usize::MAX);
+    let mut fitted = 0;
+    for (index, name) in entries.iter().enumerate().skip(start) {
+        let entry = Entry {
+            inode: name.inode,
+            next: index as u64 + 1,
+            kind: name.kind,
+            name: &name.name,
+        };
+        if !entry.append(room as usize, &mut output) {
+            // Not one fits, where there is one.
+            if fitted == 0 {
+                return Err(Errno::EINVAL);
+            }
+            break;
+        }
+        fitted += 1;
+    }
+    Ok(Reply {
+        result: fitted,
+        output,
+    })
+}
+
+fn list(file: &File) -> Result<Vec<Name>, Errno> {
+    // A description of its own, so that where it stands is nobody else's affair.
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut directory = nix::dir::Dir::from_fd(openat(file, ".", flags, Mode::empty())?)?;
+    let mut names = Vec::new();
+    for entry in directory.iter() {
+        let entry = entry?;
+        if names.len() == MOST_ENTRIES {
+            return Err(Errno::EOVERFLOW);
+        }
+        names.push(Name {
+            inode: entry.ino(),
+            kind: entry.file_type().map_or(libc::DT_UNKNOWN, kind_of),
+            name: entry.file_name().to_bytes().to_vec(),
+        });
+    }
+    Ok(names)
+}
+
+fn kind_of(kind: nix::dir::Type) -> u8 {
+    use nix::dir::Type;
+    match kind {
+        Type::Fifo => libc::DT_FIFO,
+        Type::CharacterDevice => libc::DT_CHR,
+        Type::Directory => libc::DT_DIR,
+        Type::BlockDevice => libc::DT_BLK,
+        Type::File => libc::DT_REG,
+        Type::Symlink => libc::DT_LNK,
+        Type::Socket => libc::DT_SOCK,
+    }
+}
+
+fn stat_of(open: &Open, call: &Call) -> Result<FileStat, Errno> {
+    match call.input.is_empty() {
+        true => fstat(&open.file),
+        false => {
+            let known = AtFlags::AT_SYMLINK_NOFOLLOW | AtFlags::AT_NO_AUTOMOUNT;
+            fstatat(
+                &open.file,
+                path_or_none(call),
+                at_flags(call.words[0]) & known,
+            )
+        }
+    }
+}
+
+fn metadata(stat: &FileStat) -> Metadata {
+    Metadata {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        mode: stat.st_mode,
+        links: stat.st_nlink as u32,
+        user: stat.st_uid,
+        group: stat.st_gid,
+        special: stat.st_rdev,
+        size: stat.st_size as u64,
+        block_size: stat.st_blksize as u32,
+        blocks: stat.st_blocks as u64,
+        accessed: (stat.st_atime, stat.st_atime_nsec as u32),
+        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+    }
+}
+
+/// Opens what a call is about without more rights than to name it.
+fn named(open: &Open, call: &Call) -> Result<File, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    Ok(openat(&open.file, path(call)?, flags, Mode::empty())?.into())
+}
+
+fn file_system(open: &Open, call: &Call) -> Result<Reply, Errno> {
+    let told = match call.input.is_empty() {
+        true => fstatfs(&open.file)?,
+        false => fstatfs(named(open, call)?)?,
+    };
+    let told = FileSystem {
+        kind: told.filesystem_type().0 as u64,
+        block_size: told.block_size() as u64,
+        blocks: [told.blocks(), told.blocks_free(), told.blocks_available()],
+        files: [told.files(), told.files_free()],
+        name_max: told.maximum_name_length() as u64,
+        fragment_size: told.block_size() as u64,
+        flags: told.flags().bits(),
+    };
+    Ok(with_output(told.to_bytes()))
+}
+
+fn access(open: &Open, call: &Call) -> Result<(), Errno> {
+    let [mode, flags, ..] = call.words;
+    let mode = AccessFlags::from_bits(mode as i32).ok_or(Errno::EINVAL)?;
+    let known = AtFlags::AT_EACCESS | AtFlags::AT_SYMLINK_NOFOLLOW;
+    match call.input.is_empty() {
+        true => unistd::faccessat(&open.file, ".", mode, AtFlags::AT_EACCESS),
+        false => {
+            let flags = at_flags(flags) & known | AtFlags::AT_EACCESS;
+            unistd::faccessat(&open.file, path_or_none(call), mode, flags)
+        }
+    }
+}
+
+fn set_times(open: &Open, call: &Call) -> Result<(), Errno> {
+    let [accessed, modified, nanoseconds, flags] = call.words;
+    let accessed = TimeSpec::new(accessed as i64, (nanoseconds as u32).into());
+    let modified = TimeSpec::new(modified as i64, (nanoseconds >> 32) as i64);
+    if call.input.is_empty() {
+        return stat::futimens(&open.file, &accessed, &modified);
+    }
+    let flag = match at_flags(flags).contains(AtFlags::AT_SYMLINK_NOFOLLOW) {
+        true => UtimensatFlags::NoFollowSymlink,
+        false => UtimensatFlags::FollowSymlink,
+    };
+    stat::utimensat(&open.file, path_or_none(call), &accessed, &modified, flag)
+}
+
+fn set_length(open: &Open, length: u64, call: &Call) -> Result<(), Errno> {
+    let length = signed(length)?;
+    if call.input.is_empty() {
+        return unistd::ftruncate(&open.file, length);
+    }
+    let flags = OFlag::O_WRONLY | ALWAYS;
+    let file = openat(&open.file, path(call)?, flags, Mode::empty())?;
+    unistd::ftruncate(file, length)
+}
+
+/// Locks of an open file description: those of one rank's open are kept apart from all others'.
+fn lock(file: &File, kind: Lock, [start, length]: [u64; 2], tests: bool) -> Result<Reply, Errno> {
+    let whole = |outcome: Result<(), std::fs::TryLockError>| match outcome {
+        Ok(()) => Ok(Reply::plain(0)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Errno::EAGAIN),
+        Err(std::fs::TryLockError::Error(error)) => Err(errno_of(&error)),
+    };
+    let kind = match kind {
+        Lock::WholeRead => return whole(file.try_lock_shared()),
+        Lock::WholeWrite => return whole(file.try_lock()),
+        Lock::WholeFree => {
+            file.unlock().map_err(|error| errno_of(&error))?;
+            return Ok(Reply::plain(0));
+        }
+        Lock::Read => libc::F_RDLCK,
+        Lock::Write => libc::F_WRLCK,
+        Lock::Free => libc::F_UNLCK,
+    };
+    let mut range = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: signed(start)?,
+        l_len: signed(length)?,
+        l_pid: 0,
+    };
+    if !tests {
+        fcntl::fcntl(file, FcntlArg::F_OFD_SETLK(&range))?;
+        return Ok(Reply::plain(0));
+    }
+    fcntl::fcntl(file, FcntlArg::F_OFD_GETLK(&mut range))?;
+    if i32::from(range.l_type) == libc::F_UNLCK {
+        return Ok(Reply::plain(0));
+    }
+    let told = [
+        range.l_type as u64,
+        range.l_start as u64,
+        range.l_len as u64,
+    ];
+    Ok(with_output(
+        told.iter().flat_map(|word| word.to_le_bytes()).collect(),
+    ))
+}
+
+fn copy(from: &File, to: &File, [from_at, to_at, length]: [u64; 3]) -> Result<Reply, Errno> {
+    let (mut from_at, mut to_at) = (signed(from_at)?, signed(to_at)?);
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(1 << 30);
+    let copied = copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), length)?;
+    Ok(Reply::plain(copied as i64))
+}
+
+/// The path of an open directory, from the root that the job sees.
+fn path_of(open: &Open, own_directory: bool) -> Result<Reply, Errno> {
+    if !own_directory {
+        return Err(Errno::ENOSYS);
+    }
+    unistd::fchdir(open.file.as_fd())?;
+    let path = unistd::getcwd();
+    unistd::chdir("/")?;
+    let path = CString::new(path?.into_os_string().into_vec()).map_err(|_| Errno::EIO)?;
+    Ok(with_output(path.into_bytes()))
+}

@@ -1,0 +1,83 @@
+//! The process that carries out the calls of one job.
+//!
+//! It shuts itself in ([`enclosure`]) before it hears of the first call, and says why where it
+//! cannot: then it serves nothing. Its threads take calls from the socket as they are free, so that
+//! one slow call holds nobody up.
+//!
+//! Invariant: nothing of a call is looked at before the process is shut in and is the job's user.
+
+mod calls;
+mod enclosure;
+mod handles;
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+
+use netstack::files::Reply;
+
+use crate::message::{self, Setup};
+use handles::Handles;
+
+/// Threads that carry calls out: each waits for a disk most of the time.
+const THREADS: usize = 8;
+/// Name of the command by which a program that has the service starts its worker.
+pub const COMMAND: &str = "io-worker";
+
+/// Serves the job that the socket on standard input names, until the service lets go of it.
+/// To be called first thing in a process of its own, which has one thread; gives its exit status.
+pub fn main() -> u8 {
+    let socket = match std::io::stdin().as_fd().try_clone_to_owned() {
+        Ok(socket) => UnixDatagram::from(socket),
+        Err(_) => return 2,
+    };
+    match serve(&socket) {
+        Ok(()) => 0,
+        Err(why) => {
+            // It is for the service to tell; with it gone nobody is left.
+            let _ = socket.send(why.as_bytes());
+            1
+        }
+    }
+}
+
+fn serve(socket: &UnixDatagram) -> Result<(), String> {
+    let mut packet = vec![0; message::MAX];
+    let length = socket
+        .recv(&mut packet)
+        .map_err(|error| error.to_string())?;
+    let setup: Setup = serde_json::from_slice(&packet[..length])
+        .map_err(|error| format!("what to serve was not understood: {error}"))?;
+    let working = enclosure::enter(&setup)?;
+    let handles = Handles::new(working);
+    socket
+        .send(message::READY)
+        .map_err(|error| error.to_string())?;
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| work(socket, &handles));
+        }
+    });
+    Ok(())
+}
+
+/// What one thread does.
+fn work(socket: &UnixDatagram, handles: &Handles) {
+    // A directory of its own to work in, for the one call that needs that.
+    let own_directory = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).is_ok();
+    let mut packet = vec![0; message::MAX];
+    while let Ok(length @ 1..) = socket.recv(&mut packet) {
+        let Ok((rank, number, call)) = message::parse_call(&packet[..length]) else {
+            return;
+        };
+        let reply = match calls::carry_out(handles, rank, &call, own_directory) {
+            Ok(reply) => reply,
+            Err(errno) => Reply::plain(-i64::from(errno as i32)),
+        };
+        if socket
+            .send(&message::reply_packet(rank, number, &reply))
+            .is_err()
+        {
+            return;
+        }
+    }
+}
