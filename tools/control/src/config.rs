@@ -41,6 +41,8 @@ pub struct Config {
     pub jobs: Jobs,
     /// Which job starts when, and where.
     pub queue: Queue,
+    /// Directories that jobs see.
+    pub files: Files,
     /// Programs that stay on nodes.
     pub retention: Retention,
     /// Casts: programs and files that go to many nodes at once.
@@ -58,6 +60,14 @@ pub struct Config {
 }
 
 /// Section `[serve]`.
+/// Directories that jobs see.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Files {
+    /// Which; empty: none.
+    pub export: Vec<String>,
+}
+
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Serve {

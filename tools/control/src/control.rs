@@ -28,8 +28,9 @@ use crate::casts::{Casts, Outcome};
 use crate::clock::Clock;
 use crate::control_events::{self, EndpointFabric};
 use crate::drops::{self, Drops};
-use crate::events::EventLog;
+use crate::events::{Event, EventLog, Severity};
 use crate::history::History;
+use crate::io_service::IoService;
 use crate::jobs::Runner;
 use crate::jobs::kept::Outputs;
 use crate::jobs::streams::Wakeups;
@@ -70,6 +71,8 @@ pub struct Core {
     pub casts: Casts,
     /// The monitoring overlay.
     pub overlay: Overlay,
+    /// Files of jobs.
+    pub io_service: IoService,
     /// What leaves once it is written down.
     pub outgoing: Outgoing,
     /// What the nodes' kernels have logged.
@@ -248,6 +251,7 @@ impl Core {
             endpoint: &mut self.endpoint,
             warm: &self.ledger.warm,
             casts: &mut self.casts,
+            io_service: &mut self.io_service,
             outgoing: &mut self.outgoing,
             now,
         };
@@ -284,9 +288,28 @@ impl Core {
             self.let_go(now);
             self.write_down(now);
         }
+        self.settle_files();
         match self.ledger.failing() {
             None => self.runner.tell_ended(),
             Some(why) => self.runner.hold_back_ended(why),
+        }
+    }
+
+    /// Ends the service for jobs that are over, and says whose files cannot be had.
+    fn settle_files(&mut self) {
+        let runner = &self.runner;
+        self.io_service.keep(|job| runner.present(job).is_some());
+        while let Some(problem) = self.io_service.next_problem() {
+            let id = self.runner.present(problem.job);
+            let text = match id {
+                Some(id) => format!("files of job {id}: {}", problem.why),
+                None => format!("files of a job that is over: {}", problem.why),
+            };
+            let event = Event::new(Severity::Warning, "files-failed", text);
+            self.events.push(match id {
+                Some(id) => event.job(id),
+                None => event,
+            });
         }
     }
 

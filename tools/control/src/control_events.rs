@@ -29,6 +29,7 @@ use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::control::{Core, Joined};
 use crate::drops;
 use crate::events::{Event, Severity};
+use crate::io_service::IoService;
 use crate::jobs::allocator::WarmNodes;
 use crate::jobs::attempt;
 use crate::jobs::fabric::{Call, EndBy, Exit, Fabric, Launch, Reply};
@@ -49,6 +50,8 @@ pub struct EndpointFabric<'a> {
     pub warm: &'a warm::Index,
     /// What goes to many nodes at once.
     pub casts: &'a mut Casts,
+    /// Files of jobs.
+    pub io_service: &'a mut IoService,
     /// What leaves once it is written down.
     pub outgoing: &'a mut Outgoing,
     /// The time at which things are said.
@@ -76,7 +79,11 @@ impl EndpointFabric<'_> {
     }
 
     /// A job as the endpoint sees it.
-    fn job_spec(&self, launch: Launch) -> JobSpec {
+    fn job_spec(&mut self, launch: Launch) -> JobSpec {
+        let files = launch.mounts.as_ref().and_then(|mounts| {
+            let (job, nodes) = (launch.job, &launch.nodes);
+            self.io_service.admit(self.endpoint, job, nodes, mounts)
+        });
         let plan = &launch.plan;
         let ranks = launch.nodes.iter().zip(launch.launch_blocks);
         JobSpec {
@@ -100,6 +107,7 @@ impl EndpointFabric<'_> {
             start: plan.start,
             cores: launch.cores,
             core_bytes: launch.core_bytes,
+            files,
         }
     }
 }
@@ -319,6 +327,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             input_bytes,
             ..
         } => core.with_runner(now, |runner, now_us, fabric| {
+            fabric.io_service.know(fabric.endpoint, job, node);
             runner.claimed(now_us, fabric, job, node, input_bytes);
         }),
         Reported::JobClosed { .. } => {}

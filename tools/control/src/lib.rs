@@ -48,6 +48,7 @@ pub mod hosted;
 pub mod hostlist;
 pub mod hosts;
 pub mod import;
+pub mod io_service;
 pub mod jobs;
 pub mod ledger;
 pub mod monitor;

@@ -19,6 +19,7 @@ use axum::Extension;
 use axum::extract::ConnectInfo;
 use hearth_alloc::topology::Topology;
 use hearth_boot::http_server;
+use hearth_io::Service;
 use hearth_power::Power;
 use hearth_qemu::Tree;
 use netstack::broadcast::Peer;
@@ -36,6 +37,7 @@ use crate::control::{self, Core, Shared};
 use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
 use crate::hosts::Hosts;
+use crate::io_service::IoService;
 use crate::jobs::kept::{self, Outputs};
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
@@ -181,6 +183,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         status: Arc::new(status),
         clock,
         hosts,
+        files: options.config.files.clone(),
     });
     let (unix_max, tcp_max) = bounded::limits();
     if let Some(tcp) = tcp {
@@ -228,6 +231,26 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // The socket file is the sign of a running control node.
     drop(std::fs::remove_file(options.state.socket()));
     Ok(())
+}
+
+/// The service for the files of jobs, beside the control socket: at the port behind it, so that
+/// nodes find it there after a restart.
+fn io_service(options: &Options, control: SocketAddrV4) -> anyhow::Result<Option<Service>> {
+    if options.config.files.export.is_empty() {
+        return Ok(None);
+    }
+    let port = match options.control_port {
+        0 => 0,
+        port => port
+            .checked_add(1)
+            .context("the control port leaves no port for files behind it")?,
+    };
+    let listen = SocketAddrV4::new(*control.ip(), port);
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let service = Service::start(listen, program).with_context(|| {
+        format!("cannot listen at UDP {listen} for the files of jobs; is another program there?")
+    })?;
+    Ok(Some(service))
 }
 
 /// How machines are switched: those of a QEMU cluster by its supervisor, whatever is configured.
@@ -521,6 +544,7 @@ fn control_state(
         files: past.files,
         next_id: past.next_cast,
     };
+    let io_service = IoService::new(io_service(options, listen)?);
     let now = netstack::time::Instant::from_micros(clock.now_us());
     let mut casts = Casts::new(setup, now);
     casts.resume(now, past.casts, &programs);
@@ -540,6 +564,7 @@ fn control_state(
     let core = Core {
         endpoint,
         casts,
+        io_service,
         runner,
         table,
         events,

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netstack::MAX_DATAGRAM;
-use netstack::files::server::{Counters, Request, Server};
+use netstack::files::server::{Counters, Member, Request, Server};
 use netstack::files::{ChannelId, Reply};
 use netstack::ids::{JobId, Rank};
 use netstack::time::Instant as NetInstant;
@@ -76,6 +76,7 @@ const MOST_PROBLEMS: usize = 1024;
 #[derive(Debug)]
 enum Order {
     Admit(Box<JobFiles>),
+    Add(JobId, Vec<Member>),
     Close(JobId),
     Stop,
 }
@@ -135,6 +136,11 @@ impl Service {
     /// Carries out the calls of a job from now on.
     pub fn admit(&self, files: JobFiles) {
         self.order(Order::Admit(Box::new(files)));
+    }
+
+    /// More ranks of a job that is served; one that is known begins anew.
+    pub fn add(&self, job: JobId, members: Vec<Member>) {
+        self.order(Order::Add(job, members));
     }
 
     /// The job is over: its worker ends.
@@ -254,6 +260,11 @@ impl Engine {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Admit(files)) => self.admit(*files),
+                Ok(Order::Add(job, members)) => {
+                    if self.jobs.contains_key(&job) {
+                        self.server.admit(job, members);
+                    }
+                }
                 Ok(Order::Close(job)) => self.close(job),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
                 Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,

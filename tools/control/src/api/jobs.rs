@@ -22,6 +22,7 @@ use super::types::{
 use super::{Api, Refusal, casts, past, programs};
 use crate::config::{GRACE_MOST_S, Load};
 use crate::control::Core;
+use crate::io_service::{self, Mounts};
 use crate::jobs::allocator::Want;
 use crate::jobs::command_line;
 use crate::jobs::kept::KeptReader;
@@ -71,7 +72,9 @@ pub async fn submit(
     }
     let want = want(&api, &request)?;
     let mut terms = terms(&api, &request).await?;
-    terms.output_files = output_files(local.map(|Extension(ConnectInfo(peer))| peer), &request)?;
+    let local = local.map(|Extension(ConnectInfo(peer))| peer);
+    terms.mounts = mounts(&api, local, &request)?;
+    terms.output_files = output_files(local, &request)?;
     let files = casts::job_files(&api, &request.with).await?;
     let config = api.shared.lock().casts.config().clone();
     let may_cast = match request.load.unwrap_or(config.load) {
@@ -130,6 +133,30 @@ pub async fn submit(
     })?;
     let look_for_s = api.shared.lock().runner.look_for_s();
     Ok(Json(JobAccepted { id, look_for_s }))
+}
+
+/// What a job sees of the directories of this machine: as the user alone who the control node runs
+/// as, who may read them in any case.
+fn mounts(
+    api: &Api,
+    local: Option<LocalPeer>,
+    request: &JobRequest,
+) -> Result<Option<Mounts>, Refusal> {
+    let Some(files) = &request.files else {
+        return Ok(None);
+    };
+    if !local.is_some_and(LocalPeer::is_owner) {
+        if files.mounts.is_empty() {
+            return Ok(None);
+        }
+        let text = format!(
+            "the control node runs as {} and opens files for that user alone, asked over its unix socket; leave --mount out",
+            crate::user::name()
+        );
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "not-allowed", text));
+    }
+    let config = &api.files;
+    io_service::grant(config, files, None).map_err(Refusal::bad_request)
 }
 
 /// Files that the output of a batch job goes to: control writes files as the user who it is, and
@@ -272,6 +299,7 @@ async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
         false => request.user.clone(),
     };
     Ok(Terms {
+        mounts: None,
         user,
         directory: request.directory.clone(),
         batch: request.batch,

@@ -65,6 +65,8 @@ pub struct Api {
     pub clock: Clock,
     /// Nodes by the host names of the site.
     pub hosts: Arc<Hosts>,
+    /// Directories that jobs may see.
+    pub files: crate::config::Files,
 }
 
 impl Api {

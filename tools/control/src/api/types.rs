@@ -519,6 +519,23 @@ pub struct JobRequest {
     /// The array that a batch job is of: each of its jobs is handed in.
     #[serde(default)]
     pub array: Option<ArrayTask>,
+    /// What it sees of the control node's directories; absent: nothing.
+    #[serde(default)]
+    pub files: Option<FilesRequest>,
+}
+
+/// What a job is to see of the control node's directories, of those that it exports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilesRequest {
+    /// The directory that it begins in, from the root.
+    pub working: String,
+    /// The home directory of who submits it.
+    #[serde(default)]
+    pub home: String,
+    /// Directories under other paths: `HOST:NODE` or `HOST:NODE:ro`.
+    #[serde(default)]
+    pub mounts: Vec<String>,
 }
 
 /// An answer that says no more than that it was done.

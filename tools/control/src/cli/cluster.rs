@@ -35,6 +35,9 @@ const EMULATED_RATE: &str = "100mbit";
 /// Time limit of jobs that name none, where no configuration says otherwise: the queue can let
 /// short jobs go first only where it knows when those that run will have ended.
 const TIME_LIMIT_S: u64 = 3600;
+/// What jobs see of this machine, where no configuration says otherwise: the home of who submits
+/// them, and the directory where that is done.
+const EXPORTED: [&str; 2] = ["~", "."];
 
 /// Options of `hearth up`.
 #[derive(Debug, Args)]
@@ -314,6 +317,10 @@ fn launcher(
         control.extend(["--rate".into(), rate.into()]);
     }
     control.extend(["--time-limit".into(), format!("{time_limit_s}s").into()]);
+    if global.config.is_none() {
+        let exported = EXPORTED.iter().flat_map(|word| ["--export", word]);
+        control.extend(exported.map(Into::into));
+    }
     // Its machines are all its own.
     control.extend(["--admission".into(), "open".into()]);
     control.extend(options.other.arguments()?);

@@ -17,7 +17,9 @@ use clap::Args;
 
 use super::array::Array;
 use super::{exit, slurm};
-use crate::api::types::{AfterCondition, AfterJob, JobAccepted, JobRequest, Reuse, WithFile};
+use crate::api::types::{
+    AfterCondition, AfterJob, FilesRequest, JobAccepted, JobRequest, Reuse, WithFile,
+};
 use crate::client::{Client, RequestError};
 use crate::config::{Load, Verify};
 use crate::jobs::TIME_LIMIT_MOST_S;
@@ -115,6 +117,13 @@ pub struct JobOptions {
     /// before; can be repeated. What is not on the job's nodes is cast to them first.
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
+    /// Let the job see a directory of the control node's machine under another path, or read only;
+    /// can be repeated. What is exported there it sees in any case.
+    #[arg(long, value_name = "HOST:NODE[:ro]")]
+    mount: Vec<String>,
+    /// Let the job see no directory of the control node's machine: it has the files of --with.
+    #[arg(long, conflicts_with = "mount")]
+    no_files: bool,
     /// Leave checking the program to the nodes (for tests of the nodes).
     #[arg(long, hide = true)]
     no_precheck: bool,
@@ -268,6 +277,8 @@ impl JobOptions {
             verify: self.verify.or(script.verify),
             load: self.load.or(script.load),
             with: [script.with, self.with].concat(),
+            no_files: self.no_files || (script.no_files && self.mount.is_empty()),
+            mount: [script.mount, self.mount].concat(),
             no_precheck: self.no_precheck || script.no_precheck,
             not_taken: slurm::NotTaken,
         }
@@ -417,8 +428,21 @@ impl JobOptions {
             ]
             .concat(),
             directory: directory(),
+            files: (!self.no_files).then(|| self.files_request()),
             ..JobRequest::default()
         })
+    }
+
+    /// What it is to see of directories.
+    fn files_request(&self) -> FilesRequest {
+        let home = std::env::var("HOME").unwrap_or_default();
+        let working = self.path(Path::new(""));
+        FilesRequest {
+            working: std::path::absolute(working)
+                .map_or_else(|_| directory(), |path| path.to_string_lossy().into_owned()),
+            home,
+            mounts: self.mount.clone(),
+        }
     }
 
     /// The files of `--with`. A word that is the path of a file is that; another is the name of a

@@ -66,6 +66,9 @@ pub struct Options {
     /// jobs.time_limit_s].
     #[arg(long, value_name = "TIME", value_parser = super::job_options::time_limit)]
     time_limit: Option<u64>,
+    /// Let jobs see this directory, as in files.export; can be repeated [config: files.export].
+    #[arg(long, value_name = "DIR")]
+    export: Vec<String>,
     /// Take nodes whose key was given on their command line (laboratory only).
     #[arg(long)]
     lab_keys: bool,
@@ -154,6 +157,9 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
     let mut config = global.load_config()?;
     config.broadcast.rate = options.rate.unwrap_or(config.broadcast.rate);
     config.admission.mode = options.admission.unwrap_or(config.admission.mode);
+    if !options.export.is_empty() {
+        config.files.export = options.export;
+    }
     config.jobs.time_limit_s = options.time_limit.unwrap_or(config.jobs.time_limit_s);
     let set = |text: &str| (!text.is_empty()).then(|| text.to_string());
     let file = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());

@@ -161,6 +161,7 @@ impl Runner {
             time_limit_us: self.limit_on_nodes(job),
             cores: job.want.cores,
             core_bytes: job.wishes.core_bytes,
+            mounts: job.mounts.clone(),
             plan,
         }
     }

@@ -15,6 +15,7 @@ use super::allocator::WarmNodes;
 use super::retention::Plan;
 use crate::api::types::{LoadReport, RankEnd, RankReport};
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
+use crate::io_service::Mounts;
 
 /// What a job's nodes are told when it is launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Launch {
     pub cores: u16,
     /// Most bytes of a core file of each rank; 0: none.
     pub core_bytes: u64,
+    /// What it sees of the control node's directories.
+    pub mounts: Option<Mounts>,
     /// Reuse of retained pages, and when the ranks begin.
     pub plan: Plan,
 }

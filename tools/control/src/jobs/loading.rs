@@ -243,6 +243,7 @@ impl Runner {
             time_limit_us,
             cores: job.want.cores,
             core_bytes: job.wishes.core_bytes,
+            mounts: job.mounts.clone(),
             plan,
         });
         if let Err(reason) = launched {

@@ -21,6 +21,7 @@ use crate::casts::for_jobs::JobFile;
 use crate::clock;
 use crate::config::Load;
 use crate::hostlist;
+use crate::io_service::Mounts;
 use crate::output_files::Wanted;
 use crate::programs::Program;
 use crate::signal;
@@ -79,6 +80,8 @@ pub struct Terms {
     pub output_files: Wanted,
     /// The array that a batch job is of.
     pub array: Option<ArrayTask>,
+    /// What it sees of the control node's directories.
+    pub mounts: Option<Mounts>,
 }
 
 /// What is written down of a job: when it is accepted, when it begins to run, when it has ended.
@@ -191,6 +194,8 @@ pub struct Job {
     pub load: Load,
     /// Files that it finds under `/with`.
     pub files: Vec<JobFile>,
+    /// What it sees of the control node's directories.
+    pub mounts: Option<Mounts>,
     /// It has nodes and waits for its files to be there.
     pub bringing: bool,
     /// It starts when its program is on all its nodes.

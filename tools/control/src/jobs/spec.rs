@@ -18,6 +18,7 @@ use super::retention::Wishes;
 use crate::api::types::JobInfo;
 use crate::casts::for_jobs::JobFile;
 use crate::config::{Load, Verify};
+use crate::io_service::Mounts;
 use crate::output_files::Wanted;
 use crate::programs::ProgramStore;
 use crate::secrets;
@@ -54,6 +55,9 @@ struct Spec {
     /// Files that its output goes to.
     #[serde(default)]
     output_files: Wanted,
+    /// What it sees of the control node's directories.
+    #[serde(default)]
+    mounts: Option<Mounts>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,6 +93,7 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
             .as_ref()
             .map(|input| secrets::encode_hex(&input.hash())),
         output_files: job.output_files.clone(),
+        mounts: job.mounts.clone(),
     };
     serde_json::to_string(&spec).expect("plain data")
 }
@@ -164,6 +169,7 @@ pub(super) fn read(
             },
             output_files: spec.output_files,
             array: info.array,
+            mounts: spec.mounts,
         },
     })
 }

@@ -159,6 +159,7 @@ impl Runner {
             env: submission.env,
             load: submission.load.unwrap_or(self.broadcast.load),
             files: submission.files,
+            mounts: submission.terms.mounts,
             bringing: false,
             awaits_program: false,
             ranks: Vec::new(),

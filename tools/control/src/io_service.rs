@@ -1,0 +1,279 @@
+//! Files of jobs: which directories a job may see, and the service inside the control node that
+//! carries its calls out.
+//!
+//! Key types: [`Mounts`] (what a job was granted, kept with it), [`grant`] (what a request gets),
+//! [`IoService`] (the service, and the jobs that it knows). Neighbours: `hearth_io` is the service,
+//! `control_events` says which jobs nodes have.
+//!
+//! Invariant: a job sees no directory outside of those that the configuration exports.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+
+use hearth_io::service::Problem;
+use hearth_io::{Export, JobFiles, Service, User};
+use netstack::control::Endpoint;
+use netstack::files::ChannelId;
+use netstack::files::server::{Counters, Member};
+use netstack::ids::{JobId, NodeId, Rank};
+use serde::{Deserialize, Serialize};
+
+use crate::api::types::FilesRequest;
+use crate::config;
+
+/// In `files.export`: the home directory of who submits a job.
+const HOME: &str = "~";
+/// In `files.export`: the directory in which a job is submitted.
+const HERE: &str = ".";
+/// Most directories that a job may ask for.
+const MOUNTS_MAX: usize = 64;
+
+/// The directories that a job sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounts {
+    /// Who its files are read and written as; none: the user who the control node runs as.
+    #[serde(default)]
+    pub user: Option<User>,
+    /// The directories.
+    pub exports: Vec<Export>,
+    /// Where it begins, as it sees it.
+    pub working: PathBuf,
+}
+
+/// Why a job does not get a directory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotGranted {
+    /// The text of a mount cannot be read.
+    #[error(transparent)]
+    Bad(#[from] hearth_io::job::BadExport),
+    /// Nothing is exported.
+    #[error(
+        "this control node exports no directory (files.export in its configuration): leave --mount out"
+    )]
+    NoService,
+    /// The directory is outside of what is exported.
+    #[error("{0} is not exported by this control node (files.export in its configuration)")]
+    Outside(String),
+    /// There is no such directory.
+    #[error("{path}: {error}")]
+    NotThere {
+        /// Which.
+        path: String,
+        /// What the system says.
+        error: String,
+    },
+    /// More than there may be.
+    #[error("a job may have at most {MOUNTS_MAX} mounts")]
+    TooMany,
+}
+
+/// What a job gets that asks for files; `None`: it has none, since nothing is exported.
+///
+/// # Errors
+/// A directory that it asks for by name and does not get.
+pub fn grant(
+    config: &config::Files,
+    request: &FilesRequest,
+    user: Option<User>,
+) -> Result<Option<Mounts>, NotGranted> {
+    if request.mounts.len() > MOUNTS_MAX {
+        return Err(NotGranted::TooMany);
+    }
+    let given = |path: &str| match path {
+        HOME => PathBuf::from(&request.home),
+        HERE => PathBuf::from(&request.working),
+        path => PathBuf::from(path),
+    };
+    // One that is not there now is not exported now.
+    let exported = config.export.iter().map(|path| given(path));
+    let exported = exported.filter(|path| path.is_absolute());
+    let exported: Vec<PathBuf> = exported
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
+    if config.export.is_empty() {
+        return match request.mounts.is_empty() {
+            true => Ok(None),
+            false => Err(NotGranted::NoService),
+        };
+    }
+    let may = |path: &Path| exported.iter().any(|exported| path.starts_with(exported));
+    let mut exports: Vec<Export> = Vec::new();
+    for path in &exported {
+        let is_root = path.parent().is_none();
+        let is_inside = |other: &PathBuf| other != path && path.starts_with(other);
+        if !is_root && !exported.iter().any(is_inside) && path.is_dir() {
+            exports.push(Export::same(path));
+        }
+    }
+    exports.dedup();
+    for text in &request.mounts {
+        let mut mount = Export::parse(text)?;
+        let real = mount
+            .host
+            .canonicalize()
+            .map_err(|error| NotGranted::NotThere {
+                path: mount.host.display().to_string(),
+                error: error.to_string(),
+            })?;
+        if !may(&real) {
+            return Err(NotGranted::Outside(mount.host.display().to_string()));
+        }
+        mount.host = real;
+        exports.push(mount);
+    }
+    let working = PathBuf::from(&request.working);
+    let real = working.canonicalize().unwrap_or_default();
+    let sees = |path: &Path| exports.iter().any(|export| path.starts_with(&export.node));
+    let working = [working, real].into_iter().find(|path| sees(path));
+    Ok(Some(Mounts {
+        user,
+        exports,
+        working: working.unwrap_or_else(|| "/".into()),
+    }))
+}
+
+/// The service, where there is one, and the jobs that it knows.
+#[derive(Debug, Default)]
+pub struct IoService {
+    service: Option<Service>,
+    /// Nodes of each job, in rank order.
+    jobs: BTreeMap<JobId, Vec<NodeId>>,
+}
+
+impl IoService {
+    /// With this service.
+    pub fn new(service: Option<Service>) -> Self {
+        Self {
+            service,
+            jobs: BTreeMap::new(),
+        }
+    }
+
+    /// Where the service listens.
+    pub fn address(&self) -> Option<SocketAddrV4> {
+        self.service.as_ref().map(Service::address)
+    }
+
+    /// What the service has counted.
+    pub fn counters(&self) -> Counters {
+        let service = self.service.as_ref();
+        service.map_or_else(Counters::default, Service::counters)
+    }
+
+    /// Serves a job; where its nodes find the service. Nodes that are not known yet are added by
+    /// [`Self::know`].
+    pub fn admit(
+        &mut self,
+        endpoint: &Endpoint,
+        job: JobId,
+        nodes: &[NodeId],
+        mounts: &Mounts,
+    ) -> Option<SocketAddrV4> {
+        let service = self.service.as_ref()?;
+        let members = (0..).zip(nodes).filter_map(|(rank, node)| {
+            let rank = Rank(rank);
+            endpoint.files_member(*node, ChannelId { job, rank })
+        });
+        service.admit(JobFiles {
+            job,
+            user: mounts.user.clone(),
+            exports: mounts.exports.clone(),
+            working: mounts.working.clone(),
+            members: members.collect(),
+        });
+        self.jobs.insert(job, nodes.to_vec());
+        Some(service.address())
+    }
+
+    /// A node of a job is known (again).
+    pub fn know(&self, endpoint: &Endpoint, job: JobId, node: NodeId) {
+        let nodes = self.jobs.get(&job);
+        let rank = nodes.and_then(|nodes| nodes.iter().position(|other| *other == node));
+        let Some(rank) = rank.and_then(|rank| u32::try_from(rank).ok()) else {
+            return;
+        };
+        let rank = Rank(rank);
+        let member: Option<Member> = endpoint.files_member(node, ChannelId { job, rank });
+        if let (Some(service), Some(member)) = (&self.service, member) {
+            service.add(job, vec![member]);
+        }
+    }
+
+    /// Ends the service for jobs that are over.
+    pub fn keep(&mut self, is_there: impl Fn(JobId) -> bool) {
+        let service = &self.service;
+        self.jobs.retain(|job, _| {
+            let stays = is_there(*job);
+            if !stays && let Some(service) = service {
+                service.close(*job);
+            }
+            stays
+        });
+    }
+
+    /// The next job whose calls cannot be carried out.
+    pub fn next_problem(&self) -> Option<Problem> {
+        self.service.as_ref()?.next_problem()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(home: &Path, working: &Path, mounts: &[String]) -> FilesRequest {
+        FilesRequest {
+            working: working.display().to_string(),
+            home: home.display().to_string(),
+            mounts: mounts.to_vec(),
+        }
+    }
+
+    fn exporting(export: &[&str]) -> config::Files {
+        config::Files {
+            export: export.iter().map(|path| (*path).to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_job_sees_what_is_exported_and_begins_where_it_was_submitted() {
+        let home = tempfile::tempdir().unwrap();
+        let work = home.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        let asked = request(home.path(), &work, &[]);
+        let mounts = grant(&exporting(&["~", "."]), &asked, None)
+            .unwrap()
+            .unwrap();
+        assert_eq!(mounts.exports, [Export::same(home.path())]);
+        assert_eq!(mounts.working, work);
+        assert_eq!(grant(&exporting(&[]), &asked, None), Ok(None));
+        let elsewhere = tempfile::tempdir().unwrap();
+        let asked = request(home.path(), elsewhere.path(), &[]);
+        let mounts = grant(&exporting(&["~"]), &asked, None).unwrap().unwrap();
+        assert_eq!(mounts.working, Path::new("/"));
+    }
+
+    #[test]
+    fn a_mount_is_of_what_is_exported() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().display();
+        let asked = |mount: String| request(home.path(), home.path(), &[mount]);
+        let config = exporting(&["."]);
+        let mounts = grant(&config, &asked(format!("{path}:/data:ro")), None);
+        let mounts = mounts.unwrap().unwrap();
+        assert!(mounts.exports[1].read_only && mounts.exports[1].node == Path::new("/data"));
+        for outside in ["/etc:/data", "/:/data"] {
+            let refused = grant(&config, &asked(outside.to_string()), None);
+            assert!(
+                matches!(refused, Err(NotGranted::Outside(_))),
+                "{refused:?}"
+            );
+        }
+        std::os::unix::fs::symlink("/etc", home.path().join("link")).unwrap();
+        let refused = grant(&config, &asked(format!("{path}/link:/data")), None);
+        assert!(matches!(refused, Err(NotGranted::Outside(_))));
+        let refused = grant(&exporting(&[]), &asked("/etc:/data".to_string()), None);
+        assert_eq!(refused, Err(NotGranted::NoService));
+    }
+}
