@@ -19,6 +19,7 @@ use crate::api::types::JobInfo;
 use crate::casts::for_jobs::JobFile;
 use crate::config::{Load, Verify};
 use crate::output_files::Wanted;
+use crate::principal::Identity;
 use crate::programs::ProgramStore;
 use crate::secrets;
 
@@ -54,6 +55,10 @@ struct Spec {
     /// Files that its output goes to.
     #[serde(default)]
     output_files: Wanted,
+    /// The numbers of its user; none where the site does not know any, or an earlier version
+    /// accepted it.
+    #[serde(default)]
+    identity: Option<Identity>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,6 +94,7 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
             .as_ref()
             .map(|input| secrets::encode_hex(&input.hash())),
         output_files: job.output_files.clone(),
+        identity: job.identity.clone(),
     };
     serde_json::to_string(&spec).expect("plain data")
 }
@@ -151,6 +157,7 @@ pub(super) fn read(
         stdin: spec.stdin,
         terms: Terms {
             user: info.user.clone(),
+            identity: spec.identity,
             directory: info.directory.clone(),
             batch: info.batch,
             hold: info.held,
