@@ -31,6 +31,8 @@ pub const SYSTEM_FILE: &str = "/etc/hearth/config.toml";
 pub struct Config {
     /// The control node's addresses and state.
     pub serve: Serve,
+    /// Who may use the control node.
+    pub api: Api,
     /// The boot service.
     pub boot: Boot,
     /// Which machines may join.
@@ -88,6 +90,16 @@ pub struct Serve {
     pub uplinks: Vec<u32>,
     /// State directory.
     pub state_dir: PathBuf,
+}
+
+/// Section `[api]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Api {
+    /// Group whose members may use the unix socket; empty: nobody but its user and root.
+    pub group: String,
+    /// Group whose members are operators; empty: none.
+    pub operators: String,
 }
 
 /// Section `[boot]`.

@@ -39,6 +39,7 @@ use crate::node_logs::NodeLogs;
 use crate::nodes::NodeTable;
 use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
+use crate::principal::Operator;
 use crate::programs::ProgramStore;
 use crate::udp;
 
@@ -171,7 +172,7 @@ impl Shared {
     }
 
     /// Control is to end. Once it is to end at once nobody can have it wait.
-    pub fn ask_to_stop(&self, stop: Stop) {
+    pub fn ask_to_stop(&self, _: &Operator<'_>, stop: Stop) {
         self.stop.send_if_modified(|asked| {
             let is_news = *asked != Some(stop) && *asked != Some(Stop::Now);
             if is_news {

@@ -133,6 +133,13 @@ pub fn grant(
     }))
 }
 
+/// Whether this process can become other users: it is root, and not only inside a user namespace.
+pub fn serves_others() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let whole = ["0", "0", "4294967295"];
+    nix::unistd::geteuid().is_root() && map.split_whitespace().eq(whole)
+}
+
 /// The service, where there is one, and the jobs that it knows.
 #[derive(Debug, Default)]
 pub struct IoService {

@@ -26,6 +26,7 @@
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
 //! | [`site_tree`] | the shape of the network, also from a site's topology.conf |
+//! | [`principal`], [`people`] | who asks, and what they may do |
 //! | [`hostlist`], [`clock`], [`output`], [`user`] | notations, names and texts |
 //! | [`output_files`] | files that a job's output goes to, by its user's wish |
 //!
@@ -61,7 +62,9 @@ pub mod output;
 pub mod output_files;
 pub mod overlay;
 pub mod paths;
+pub mod people;
 pub mod power;
+pub mod principal;
 pub mod programs;
 pub mod reading;
 pub mod secrets;

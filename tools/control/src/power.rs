@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use crate::control::{Core, Shared};
 use crate::events::{Event, Severity};
 use crate::hostlist;
+use crate::principal::{Denied, Principal};
 
 /// How often it is looked which nodes are lost.
 const LOOKS: Duration = Duration::from_secs(2);
@@ -52,10 +53,23 @@ struct Known {
 /// What is to be done, and for whom.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// What.
-    pub action: Action,
-    /// Who wants it; for `Action::Status` nobody hears of it.
-    pub by: String,
+    action: Action,
+    /// For `Action::Status` nobody hears of it.
+    by: String,
+}
+
+impl Asked {
+    /// That `by` wants it.
+    ///
+    /// # Errors
+    /// [`Denied`]: only operators switch machines.
+    pub fn new(by: &Principal, action: Action) -> Result<Self, Denied> {
+        if action != Action::Status {
+            by.operator()?;
+        }
+        let by = by.name.clone();
+        Ok(Asked { action, by })
+    }
 }
 
 /// What became of a node.

@@ -46,9 +46,10 @@ use crate::nodes::{Admission, Machine, NodeTable};
 use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
+use crate::people::{People, Serves};
 use crate::programs::ProgramStore;
 use crate::site_tree::Network;
-use crate::{config, ledger, overlay, paths, power, reading, secrets, udp};
+use crate::{config, ledger, overlay, paths, people, power, reading, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -141,6 +142,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     })?;
     let listen = udp::address(&socket)?;
     let token = secrets::token(&options.state.token())?;
+    let people = Arc::new(People::new(&options.config.api.operators));
     let notices = std::mem::take(&mut past.notices);
     let instance = instance_text(past.instance);
     let checkpointer = past.checkpointer.clone();
@@ -188,10 +190,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let (unix_max, tcp_max) = bounded::limits();
     if let Some(tcp) = tcp {
         let loopback = tcp.local_addr()?.ip().is_loopback();
-        let access = auth::Access { token, loopback };
-        let routes = routes
-            .clone()
-            .layer(axum::middleware::from_fn_with_state(access, auth::check));
+        let access = auth::Access {
+            token,
+            owner: people.own_name(),
+            loopback,
+        };
+        let who = axum::middleware::from_fn_with_state(access, auth::over_tcp);
+        let routes = routes.clone().layer(who);
         bounded::little_buffer(&tcp);
         let connect = move |stream, address| {
             let (held, peer) = bounded::Held::new(stream, address);
@@ -203,8 +208,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     }
     // Before anybody can know that control runs, and end it.
     let signals = Signals::install()?;
-    let unix = unix_listener(&options.state)?;
+    let group = socket_group(&people, &options.config.api);
+    let unix = unix_listener(&options.state, group)?;
     let unix = bounded::Bounded::new(unix, unix_max);
+    let who = axum::middleware::from_fn_with_state(people, auth::at_socket);
+    let routes = routes.layer(who);
     let routes = routes.into_make_service_with_connect_info::<bounded::LocalPeer>();
     tokio::spawn(async move { axum::serve(unix, routes).await });
     let left = shared.clone();
@@ -731,7 +739,55 @@ fn tcp_listener(http: &Http) -> anyhow::Result<Option<tokio::net::TcpListener>> 
     Ok(Some(tokio::net::TcpListener::from_std(listener)?))
 }
 
-fn unix_listener(state: &StateDir) -> anyhow::Result<tokio::net::UnixListener> {
+/// The group that may open the socket, if there is one; says whom control serves.
+fn socket_group(people: &People, api: &config::Api) -> Option<u32> {
+    let control = people.own_name();
+    match people.serves() {
+        Serves::Everybody => {
+            let group = people::group(&api.group);
+            match (group, api.group.as_str()) {
+                (Some(_), name) => tracing::info!("members of the group {name} may run jobs"),
+                (None, "") => tracing::info!("only root may use the socket: api.group is empty"),
+                (None, name) => tracing::info!(
+                    "only root may use the socket: there is no group {name} (`groupadd --system {name}`, then `usermod -aG {name} USER` for each user, and start again)"
+                ),
+            }
+            group
+        }
+        Serves::Operators => {
+            // A group that the system lets this user give a file to is one that they are in.
+            let group = people::group(&api.operators);
+            let group = group.filter(|group| people.own_groups().contains(group));
+            let others = group.map_or(String::new(), |_| {
+                format!(" and members of the group {}", api.operators)
+            });
+            tracing::info!(
+                "serves {control}, root{others} only: it does not run as root, so it cannot act for other users"
+            );
+            group
+        }
+        Serves::Itself => {
+            tracing::info!(
+                "serves {control} only: in a user namespace nobody else can be told apart"
+            );
+            None
+        }
+    }
+}
+
+/// Has the members of a group reach the socket: they may pass the folders to it and not list them.
+fn open_to_group(state: &StateDir, group: u32) -> anyhow::Result<()> {
+    let (run, socket) = (state.run(), state.socket());
+    for (path, mode) in [(state.path(), 0o710), (&run, 0o710), (&socket, 0o660)] {
+        let failed = || format!("cannot open {} to the group", path.display());
+        std::os::unix::fs::chown(path, None, Some(group)).with_context(failed)?;
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).with_context(failed)?;
+    }
+    Ok(())
+}
+
+fn unix_listener(state: &StateDir, group: Option<u32>) -> anyhow::Result<tokio::net::UnixListener> {
     let path = state.socket();
     remove_stale(&path)?;
     let listener = tokio::net::UnixListener::bind(&path).with_context(|| {
@@ -741,6 +797,9 @@ fn unix_listener(state: &StateDir) -> anyhow::Result<tokio::net::UnixListener> {
         )
     })?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    if let Some(group) = group {
+        open_to_group(state, group)?;
+    }
     Ok(listener)
 }
 

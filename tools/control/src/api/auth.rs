@@ -1,78 +1,113 @@
-//! Who may do what over TCP: reading is open to this machine, but for what is costly; everything
-//! else needs the token.
+//! Who asks: the user at the other end of the unix socket, or whoever has a token.
 //!
-//! Key types: [`Access`]. Neighbours: `serve` puts it before the routes of the TCP listener; the
-//! unix socket has none, its directory's rights are its access control.
+//! Key types: [`Access`]. Neighbours: `serve` puts [`at_socket`] before the routes of the unix
+//! socket and [`over_tcp`] before those of a TCP listener; `people` knows users, `api::rules` says
+//! what each may do.
 //!
-//! Invariants: without the token nothing changes and nothing is read from another machine; a web
-//! page from elsewhere cannot read by naming this machine in its own DNS (the Host header must be
-//! an address or `localhost`).
+//! Invariants: every request that reaches a route has a principal; who shows a token is judged by
+//! it; without one nothing is read from another machine; a web page from elsewhere cannot read by
+//! naming this machine in its own DNS (the Host header must be an address or `localhost`).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::extract::{Query, Request, State};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::Refusal;
+use super::bounded::LocalPeer;
+use crate::people::{People, Stranger};
+use crate::principal::{By, Denied, Principal, Role};
 use crate::secrets::Token;
 
 /// Rules of one TCP listener.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// The token.
+    /// The token of the state directory, which makes an operator.
     pub token: Token,
+    /// Name of the user who control runs as.
+    pub owner: String,
     /// Whether the listener is bound to loopback, where reading is open.
     pub loopback: bool,
 }
 
-/// Lets a request through or answers it.
-pub async fn check(State(access): State<Access>, request: Request, next: Next) -> Response {
-    if access.allows(&request) {
-        return next.run(request).await;
+/// Finds out who asks over the unix socket.
+pub async fn at_socket(
+    State(people): State<Arc<People>>,
+    ConnectInfo(peer): ConnectInfo<LocalPeer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let who = move || {
+        let (uid, gid) = peer.user.ok_or(Stranger::Unknown)?;
+        people.who(uid, gid)
+    };
+    let found = tokio::task::spawn_blocking(who).await;
+    match found.expect("asking the system does not panic") {
+        Ok(principal) => {
+            request.extensions_mut().insert::<By>(Arc::new(principal));
+            next.run(request).await
+        }
+        Err(stranger) => {
+            Refusal::new(StatusCode::FORBIDDEN, "not-served", stranger).into_response()
+        }
     }
-    let error = "this needs the token from the state directory: send `Authorization: Bearer TOKEN`";
-    let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "no-token", error);
-    ([(header::WWW_AUTHENTICATE, "Bearer")], refusal).into_response()
+}
+
+/// Finds out who asks over TCP.
+pub async fn over_tcp(State(access): State<Access>, mut request: Request, next: Next) -> Response {
+    match access.who(&request) {
+        Ok(principal) => {
+            request.extensions_mut().insert::<By>(Arc::new(principal));
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    }
 }
 
 impl Access {
-    fn allows<B>(&self, request: &axum::http::Request<B>) -> bool {
-        let given = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "));
-        if given.is_some_and(|given| self.token.matches(given)) {
-            return true;
+    fn who<B>(&self, request: &axum::http::Request<B>) -> Result<Principal, Refusal> {
+        let header = |name| {
+            let value = request.headers().get(name)?;
+            Some(value.to_str().unwrap_or_default())
+        };
+        let Some(given) = header(header::AUTHORIZATION) else {
+            return self.without_token(
+                request.method(),
+                request.uri().path(),
+                header(header::HOST),
+            );
+        };
+        let token = given.strip_prefix("Bearer ").unwrap_or_default();
+        if self.token.matches(token) {
+            return Ok(Principal {
+                name: self.owner.clone(),
+                identity: None,
+                role: Role::Operator,
+                is_owner: false,
+            });
         }
-        let reads = reads(request.method(), request.uri().path()) && !is_costly(request.uri());
-        // The page itself has no data in it, and it is where the token is typed in.
-        if reads && super::monitor::page::is_page(request.uri().path()) {
-            return true;
-        }
-        let host = request
-            .headers()
-            .get(header::HOST)
-            .and_then(|value| value.to_str().ok());
-        self.loopback && reads && host.is_none_or(is_plain_host)
+        let text = "this token is not one of the control node's; `hearth token list` shows those that there are";
+        Err(Refusal::new(StatusCode::UNAUTHORIZED, "bad-token", text))
     }
-}
 
-/// Whether a request only reads. Reading a job's output is taking it: it counts as a change.
-pub fn reads(method: &Method, path: &str) -> bool {
-    matches!(*method, Method::GET | Method::HEAD) && !path.ends_with("/output")
-}
-
-/// Whether answering takes so much that not everybody on this machine may ask: all jobs of the
-/// past.
-fn is_costly(uri: &Uri) -> bool {
-    // A query that cannot be read is refused by the route.
-    let query = Query::<Vec<(String, String)>>::try_from_uri(uri);
-    let mut words = query.iter().flat_map(|query| query.iter());
-    let wants_all = words.any(|(name, value)| name == "all" && value != "false");
-    uri.path() == "/v1/jobs" && wants_all
+    /// Who shows no token may look, on this machine.
+    fn without_token(
+        &self,
+        method: &Method,
+        path: &str,
+        host: Option<&str>,
+    ) -> Result<Principal, Refusal> {
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        // The page itself has no data in it, and it is where the token is typed in.
+        let is_page = reads && super::monitor::page::is_page(path);
+        match is_page || (self.loopback && host.is_none_or(is_plain_host)) {
+            true => Ok(Principal::nameless()),
+            false => Err(Denied::Nameless.into()),
+        }
+    }
 }
 
 /// Whether a Host header names an address or `localhost`, with or without a port.
@@ -89,7 +124,8 @@ fn is_plain_host(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn allowed(loopback: bool, method: &str, path: &str, headers: &[(&str, &str)]) -> bool {
+    /// The role of who asks so, or the code of the refusal.
+    fn role(loopback: bool, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path_of_token = dir.path().join("token");
         let token = crate::secrets::token(&path_of_token).unwrap();
@@ -98,63 +134,40 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, value.replace("TOKEN", text.trim()));
         }
-        Access { token, loopback }.allows(&request.body(()).unwrap())
-    }
-
-    #[test]
-    fn reading_is_open_on_loopback_only() {
-        assert!(allowed(
-            true,
-            "GET",
-            "/v1/nodes",
-            &[("host", "127.0.0.1:7181")]
-        ));
-        assert!(allowed(true, "GET", "/v1/nodes", &[("host", "localhost")]));
-        assert!(allowed(true, "GET", "/v1/nodes", &[("host", "[::1]:80")]));
-        assert!(!allowed(false, "GET", "/v1/nodes", &[]));
-        assert!(!allowed(
-            true,
-            "GET",
-            "/v1/nodes",
-            &[("host", "evil.example:7181")]
-        ));
-        assert!(!allowed(true, "GET", "/v1/jobs/1/output", &[]));
-        assert!(allowed(true, "GET", "/v1/jobs?state=running", &[]));
-        assert!(allowed(true, "GET", "/v1/jobs?all=false", &[]));
-        for all in ["all=true", "limit=9&all=true", "%61ll=true"] {
-            let path = format!("/v1/jobs?{all}");
-            assert!(!allowed(true, "GET", &path, &[]), "{path}");
-            let token = [("authorization", "Bearer TOKEN")];
-            assert!(allowed(true, "GET", &path, &token), "{path}");
+        let access = Access {
+            token,
+            owner: "eva".to_string(),
+            loopback,
+        };
+        match access.who(&request.body(()).unwrap()) {
+            Ok(principal) => format!("{}:{}", principal.name, principal.role.word()),
+            Err(refusal) => refusal.code().to_string(),
         }
     }
 
     #[test]
-    fn changes_need_the_token() {
-        assert!(!allowed(true, "POST", "/v1/jobs", &[]));
-        assert!(!allowed(
-            true,
-            "PUT",
-            "/v1/programs/x",
-            &[("authorization", "Bearer wrong")]
-        ));
-        assert!(allowed(
-            true,
-            "POST",
-            "/v1/jobs",
-            &[("authorization", "Bearer TOKEN")]
-        ));
-        assert!(allowed(
-            false,
-            "GET",
-            "/v1/nodes",
-            &[("authorization", "Bearer TOKEN")]
-        ));
-        assert!(!allowed(
-            true,
-            "POST",
-            "/v1/jobs",
-            &[("authorization", "TOKEN")]
-        ));
+    fn who_says_nothing_looks_on_loopback_only() {
+        for host in ["127.0.0.1:7181", "localhost", "[::1]:80"] {
+            let host = [("host", host)];
+            assert_eq!(role(true, "GET", "/v1/nodes", &host), ":read");
+            // What may not be done without a name, the rules say.
+            assert_eq!(role(true, "POST", "/v1/jobs", &host), ":read");
+        }
+        assert_eq!(role(false, "GET", "/v1/nodes", &[]), "no-token");
+        let strange = [("host", "evil.example:7181")];
+        assert_eq!(role(true, "GET", "/v1/nodes", &strange), "no-token");
+        assert_eq!(role(false, "GET", "/", &strange), ":read");
+        assert_eq!(role(false, "POST", "/", &strange), "no-token");
+    }
+
+    #[test]
+    fn who_shows_a_token_is_judged_by_it() {
+        for loopback in [false, true] {
+            let role = |value| role(loopback, "GET", "/v1/nodes", &[("authorization", value)]);
+            assert_eq!(role("Bearer TOKEN"), "eva:operator");
+            for wrong in ["Bearer wrong", "TOKEN", "Bearer", "Basic TOKEN"] {
+                assert_eq!(role(wrong), "bad-token", "{wrong}");
+            }
+        }
     }
 }

@@ -122,22 +122,15 @@ impl<L: Listener> Listener for Bounded<L> {
 /// Who is at the other end of a connection over the unix socket.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalPeer {
-    /// Its user; none where the system does not say.
-    user: Option<u32>,
-}
-
-impl LocalPeer {
-    /// Whether it is the user who this process runs as.
-    pub fn is_owner(self) -> bool {
-        self.user == Some(nix::unistd::geteuid().as_raw())
-    }
+    /// The numbers of its user and group; none where the system does not say.
+    pub user: Option<(u32, u32)>,
 }
 
 impl Connected<IncomingStream<'_, Bounded<UnixListener>>> for LocalPeer {
     fn connect_info(stream: IncomingStream<'_, Bounded<UnixListener>>) -> Self {
         let credentials = stream.io().0.peer_cred();
         LocalPeer {
-            user: credentials.ok().map(|credentials| credentials.uid()),
+            user: credentials.ok().map(|of| (of.uid(), of.gid())),
         }
     }
 }

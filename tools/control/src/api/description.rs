@@ -1,10 +1,10 @@
 //! The OpenAPI description of the API: made from the handlers and the types that they take and
 //! give.
 //!
-//! Neighbours: `api::router` gathers the routes, [`auth`](super::auth) says which of them need the
-//! token, docs/api.md lists them for people (a test compares).
+//! Neighbours: `api::router` gathers the routes, [`rules`](super::rules) say which of them need
+//! the token, docs/api.md lists them for people (a test compares).
 //!
-//! Invariant: nothing about a route is written here that its handler, its types or `auth` know.
+//! Invariant: nothing about a route is written here that its handler, its types or `rules` know.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use super::auth;
+use super::rules::{self, Need};
 use super::types::ErrorBody;
 
 /// Name of the token in the description.
@@ -61,7 +61,7 @@ pub fn finish(mut description: OpenApi) -> OpenApi {
             operation.operation_id = Some(operation_id(&method, path));
             let responses = &mut operation.responses.responses;
             responses.insert("default".to_string(), refused.into());
-            if !auth::reads(&method, path) {
+            if rules::need(&method, path).is_some_and(|need| need != Need::Look) {
                 operation.security = Some(vec![SecurityRequirement::new(
                     TOKEN,
                     std::iter::empty::<String>(),

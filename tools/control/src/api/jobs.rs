@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Json, Path, Query, State};
+use axum::extract::{Json, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use hearth_io::User;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::bounded::LocalPeer;
 use super::types::{
     CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, SignalRequest, Size,
 };
@@ -31,6 +31,7 @@ use crate::jobs::retention::Wishes;
 use crate::jobs::streams::{Item, SinkReader};
 use crate::jobs::{JobError, SubmitError};
 use crate::output_files::{Pattern, Wanted};
+use crate::principal::{By, Principal};
 use crate::programs::Program;
 use crate::signal;
 
@@ -52,9 +53,10 @@ const REASON_MAX: usize = 256;
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = JobRequest, responses((status = 200, body = JobAccepted)))]
 pub async fn submit(
     State(api): State<Api>,
-    local: Option<Extension<ConnectInfo<LocalPeer>>>,
+    Extension(by): Extension<By>,
     Json(request): Json<JobRequest>,
 ) -> Result<Json<JobAccepted>, Refusal> {
+    by.claims(&request.user)?;
     let hash = programs::parse_hash(&request.program)?;
     let program = api
         .shared
@@ -72,9 +74,8 @@ pub async fn submit(
     }
     let want = want(&api, &request)?;
     let mut terms = terms(&api, &request).await?;
-    let local = local.map(|Extension(ConnectInfo(peer))| peer);
-    terms.mounts = mounts(&api, local, &request)?;
-    terms.output_files = output_files(local, &request)?;
+    terms.mounts = mounts(&api, &by, &request)?;
+    terms.output_files = output_files(&by, &request)?;
     let files = casts::job_files(&api, &request.with).await?;
     let config = api.shared.lock().casts.config().clone();
     let may_cast = match request.load.unwrap_or(config.load) {
@@ -108,7 +109,8 @@ pub async fn submit(
         stdin: request.stdin,
         terms,
     };
-    let id = hand_in(&api, submission).map_err(|error| match error {
+    let id = hand_in(&api, &by, submission).map_err(|error| match error {
+        SubmitError::Denied(denied) => denied.into(),
         SubmitError::NotStored(_) => {
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error)
         }
@@ -135,33 +137,34 @@ pub async fn submit(
     Ok(Json(JobAccepted { id, look_for_s }))
 }
 
-/// What a job sees of the directories of this machine: as the user alone who the control node runs
-/// as, who may read them in any case.
-fn mounts(
-    api: &Api,
-    local: Option<LocalPeer>,
-    request: &JobRequest,
-) -> Result<Option<Mounts>, Refusal> {
+/// What a job sees of the directories of this machine: as its user, where the control node can be
+/// that user.
+fn mounts(api: &Api, by: &Principal, request: &JobRequest) -> Result<Option<Mounts>, Refusal> {
     let Some(files) = &request.files else {
         return Ok(None);
     };
-    if !local.is_some_and(LocalPeer::is_owner) {
-        if files.mounts.is_empty() {
-            return Ok(None);
+    let user = match (by.is_owner, &by.identity) {
+        (true, _) => None,
+        (false, Some(identity)) if io_service::serves_others() => Some(User {
+            uid: identity.uid,
+            gid: identity.gid,
+            groups: identity.groups.clone(),
+        }),
+        _ if files.mounts.is_empty() => return Ok(None),
+        _ => {
+            let text = format!(
+                "the control node runs as {} and opens files for that user alone; leave --mount out",
+                crate::user::name()
+            );
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "not-allowed", text));
         }
-        let text = format!(
-            "the control node runs as {} and opens files for that user alone, asked over its unix socket; leave --mount out",
-            crate::user::name()
-        );
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "not-allowed", text));
-    }
-    let config = &api.files;
-    io_service::grant(config, files, None).map_err(Refusal::bad_request)
+    };
+    io_service::grant(&api.files, files, user).map_err(Refusal::bad_request)
 }
 
 /// Files that the output of a batch job goes to: control writes files as the user who it is, and
 /// for nobody else.
-fn output_files(local: Option<LocalPeer>, request: &JobRequest) -> Result<Wanted, Refusal> {
+fn output_files(by: &Principal, request: &JobRequest) -> Result<Wanted, Refusal> {
     let pattern = |text: &Option<String>| -> Result<Option<Pattern>, Refusal> {
         let Some(text) = text else { return Ok(None) };
         let pattern: Pattern = text.parse().map_err(Refusal::bad_request)?;
@@ -189,11 +192,8 @@ fn output_files(local: Option<LocalPeer>, request: &JobRequest) -> Result<Wanted
             "only the output of a batch job is written by the control node",
         ));
     }
-    if !local.is_some_and(LocalPeer::is_owner) {
-        let text = format!(
-            "the control node runs as {} and writes files for that user alone, asked over its unix socket; leave -o and -e out, `hearth output JOB` prints what a job writes",
-            crate::user::name()
-        );
+    if !by.is_owner {
+        let text = "the control node writes files for the user alone who it runs as, asked over its unix socket; leave -o and -e out, `hearth output JOB` prints what a job writes";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "not-allowed", text));
     }
     wanted
@@ -233,7 +233,7 @@ fn want(api: &Api, request: &JobRequest) -> Result<Want, Refusal> {
 
 /// Hands a job to the runner. A batch job is taken only if that is written down: nobody waits for
 /// it, and who has its number may forget it.
-fn hand_in(api: &Api, submission: Submission) -> Result<u64, SubmitError> {
+fn hand_in(api: &Api, by: &Principal, submission: Submission) -> Result<u64, SubmitError> {
     let now = api.shared.now();
     let mut core = api.shared.lock();
     let is_batch = submission.terms.batch;
@@ -241,14 +241,17 @@ fn hand_in(api: &Api, submission: Submission) -> Result<u64, SubmitError> {
     if let Some(trouble) = failing(&core).filter(|_| is_batch) {
         return Err(SubmitError::NotStored(trouble));
     }
-    let taken = core.with_runner(now, |runner, now_us, _| runner.submit(now_us, submission));
+    let taken = core.with_runner(now, |runner, now_us, _| {
+        runner.submit(by, now_us, submission)
+    });
     core.settle(now);
     let mut result = taken;
     if let (Ok(id), Some(trouble)) = (&result, failing(&core).filter(|_| is_batch)) {
         let id = *id;
         let reason = "it could not be written down";
         let ended = core.with_runner(now, |runner, now_us, fabric| {
-            runner.cancel(now_us, fabric, id, (15, Some(0)), reason)
+            let control = Principal::control();
+            runner.cancel(&control, now_us, fabric, id, (15, Some(0)), reason)
         });
         core.settle(now);
         // One that has ended by itself in between is known.
@@ -294,13 +297,11 @@ async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
             Some(file.ok_or_else(|| programs::unknown_program(&hash))?)
         }
     };
-    let user = match request.user.is_empty() {
-        true => crate::user::name(),
-        false => request.user.clone(),
-    };
     Ok(Terms {
         mounts: None,
-        user,
+        // Whoever hands it in.
+        user: String::new(),
+        identity: None,
         directory: request.directory.clone(),
         batch: request.batch,
         hold: request.hold,
@@ -390,6 +391,7 @@ fn yes() -> bool {
 #[utoipa::path(get, path = "/v1/jobs/{id}/output", tag = "jobs", params(("id" = u64, Path, description = "Number of the job"), OutputQuery), responses((status = 200, body = Frame, content_type = "application/x-ndjson")))]
 pub async fn output(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(id): Path<u64>,
     Query(query): Query<OutputQuery>,
 ) -> Result<Response, Refusal> {
@@ -399,12 +401,12 @@ pub async fn output(
             "last_bytes is at least 1, and skip does not go with it",
         ));
     }
-    let attached = api
-        .shared
-        .with_runner(|runner, now_us, fabric| runner.attach_behind(now_us, fabric, id, received));
+    let attached = api.shared.with_runner(|runner, now_us, fabric| {
+        runner.attach_behind(&by, now_us, fabric, id, received)
+    });
     let reader = match attached {
         Ok(reader) => OutputReader::Live(reader),
-        Err(error) => kept_output(&api, error, id, &query).await?,
+        Err(error) => kept_output(&api, &by, error, id, &query).await?,
     };
     let stream = futures_util::stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
@@ -422,18 +424,20 @@ pub async fn output(
 /// A reader of what a batch job has written; `error` is why there is no live one.
 async fn kept_output(
     api: &Api,
+    by: &Principal,
     error: JobError,
     id: u64,
     query: &OutputQuery,
 ) -> Result<OutputReader, Refusal> {
     let job = past::find(api, id).await?;
+    let access = by.access(id, &job.user)?;
     if !job.batch {
         return Err(job_refusal(error));
     }
     let (outputs, skip, last) = (api.shared.outputs.clone(), query.skip, query.last_bytes);
     // Finding the last bytes reads the file from its beginning.
     let found = tokio::task::spawn_blocking(move || {
-        let mut reader = outputs.reader(id)?;
+        let mut reader = outputs.reader(&access)?;
         reader.skip(skip);
         let left_out = last.map_or(0, |bytes| reader.skip_to_last(bytes.min(LAST_BYTES_MAX)));
         Some((reader, left_out))
@@ -564,12 +568,13 @@ fn write_line(text: &mut Vec<u8>, frame: &Frame) {
 #[utoipa::path(post, path = "/v1/jobs/{id}/stdin", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Size)))]
 pub async fn stdin(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(id): Path<u64>,
     body: Body,
 ) -> Result<Json<Size>, Refusal> {
     let mut writer = api
         .shared
-        .with_runner(|runner, _, _| runner.stdin(id))
+        .with_runner(|runner, _, _| runner.stdin(&by, id))
         .map_err(job_refusal)?;
     let mut pieces = body.into_data_stream();
     let mut bytes: u64 = 0;
@@ -586,6 +591,7 @@ pub async fn stdin(
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body = CancelRequest, responses((status = 200, body = Done)))]
 pub async fn cancel(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(id): Path<u64>,
     Json(request): Json<CancelRequest>,
 ) -> Result<Json<Done>, Refusal> {
@@ -605,7 +611,7 @@ pub async fn cancel(
     }
     api.shared
         .with_runner(|runner, now_us, fabric| {
-            runner.cancel(now_us, fabric, id, (signal, grace_s), &reason)
+            runner.cancel(&by, now_us, fabric, id, (signal, grace_s), &reason)
         })
         .map_err(job_refusal)?;
     Ok(Json(Done {}))
@@ -615,12 +621,13 @@ pub async fn cancel(
 #[utoipa::path(post, path = "/v1/jobs/{id}/signal", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body = SignalRequest, responses((status = 200, body = Done)))]
 pub async fn signal(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(id): Path<u64>,
     Json(request): Json<SignalRequest>,
 ) -> Result<Json<Done>, Refusal> {
     let signal = checked_signal(request.signal)?;
     api.shared
-        .with_runner(|runner, _, fabric| runner.signal(fabric, id, signal))
+        .with_runner(|runner, _, fabric| runner.signal(&by, fabric, id, signal))
         .map_err(job_refusal)?;
     Ok(Json(Done {}))
 }
@@ -637,6 +644,7 @@ fn checked_signal(number: i32) -> Result<i32, Refusal> {
 
 pub(super) fn job_refusal(error: JobError) -> Refusal {
     match error {
+        JobError::Denied(denied) => denied.into(),
         JobError::Unknown(_) => Refusal::new(StatusCode::NOT_FOUND, "no-such-job", error),
         JobError::Ended(_) => Refusal::new(StatusCode::CONFLICT, "job-ended", error),
         JobError::Taken(_) => Refusal::new(StatusCode::CONFLICT, "stream-taken", error),

@@ -23,6 +23,7 @@ pub mod overlay;
 mod past;
 mod programs;
 mod queue;
+pub mod rules;
 mod stopping;
 pub mod types;
 mod unread;
@@ -33,7 +34,7 @@ pub use past::PAGE_MAX;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -43,6 +44,7 @@ use crate::control::Shared;
 use crate::hosts::Hosts;
 use crate::monitor::Monitor;
 use crate::power::Switch;
+use crate::principal::Denied;
 
 /// Largest JSON request body, in bytes: a launch block's worth of arguments and environment in
 /// base64, several times over.
@@ -81,13 +83,17 @@ impl Api {
     }
 }
 
-/// All routes, without access control.
+/// All routes; each request has to come with its [`crate::principal::By`] ([`auth`]), and needs the
+/// role that [`rules`] say.
 pub fn router(api: Api) -> Router {
     let instance = HeaderValue::from_str(&api.status.instance).expect("hexadecimal digits");
     let (_, watched) = monitor::described().split_for_parts();
     let watching = monitor::router(api.monitor.clone());
     let (router, mut description) = described().split_for_parts();
     description.merge(watched);
+    if let Some(route) = rules::without_rule(&description).first() {
+        panic!("{route} has no rule that says who may ask for it");
+    }
     let description = Arc::new(description::finish(description));
     router
         .fallback(|| async {
@@ -108,6 +114,7 @@ pub fn router(api: Api) -> Router {
         .layer(axum::Extension(description))
         .with_state(api)
         .merge(watching)
+        .layer(axum::middleware::from_fn(rules::check))
         .layer(axum::middleware::map_response(unread::in_form))
         .layer(axum::middleware::from_fn_with_state(
             instance,
@@ -185,8 +192,26 @@ impl Refusal {
     }
 }
 
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        let status = match denied {
+            Denied::Nameless => StatusCode::UNAUTHORIZED,
+            _ => StatusCode::FORBIDDEN,
+        };
+        Refusal::new(status, denied.code(), denied)
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, axum::Json(self.body)).into_response()
+        let asks_for_token = self.status == StatusCode::UNAUTHORIZED;
+        let mut response = (self.status, axum::Json(self.body)).into_response();
+        if asks_for_token {
+            let bearer = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Invariant: a node that was asked gets no job until it has refused.
 
+use axum::Extension;
 use axum::extract::{Json, Path, Query, State};
 use axum::http::StatusCode;
 use netstack::control::{LeaveRefused, NodeState};
@@ -15,13 +16,12 @@ use super::types::{
     ApproveRequest, Approved, Done, NamedQuery, NodeLogPart, NodeLogQuery, POWERED_MAX,
     PowerRequest, Powered, WaitingMachine,
 };
-use super::{Api, Refusal, queue};
+use super::{Api, Refusal};
 use crate::control::Core;
 use crate::events::{Event, Severity, mac_text};
 use crate::hostlist;
-use crate::jobs::NodeError;
-use crate::jobs::users::Users;
 use crate::power::Asked;
+use crate::principal::By;
 use netstack::time::Instant;
 
 /// Ask a node to leave the cluster and halt.
@@ -119,6 +119,7 @@ pub async fn log(
 #[utoipa::path(post, path = "/v1/nodes/power", tag = "nodes", request_body = PowerRequest, responses((status = 200, body = Vec<Powered>), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody), (status = 503, body = super::types::ErrorBody)))]
 pub async fn power(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<PowerRequest>,
 ) -> Result<Json<Vec<Powered>>, Refusal> {
     let nodes = api.nodes(&request.nodes)?;
@@ -132,18 +133,8 @@ pub async fn power(
     if let Some(text) = hostlist::unknown(nodes.iter().copied(), &known) {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-nodes", text));
     }
-    let by = match request.by.is_empty() {
-        true => crate::user::name(),
-        false => request.by,
-    };
-    if !Users::is_name(&by) {
-        let shown = by.chars().take(64).collect();
-        return Err(queue::node_refusal(NodeError::By(shown)));
-    }
-    let asked = Asked {
-        action: request.action,
-        by,
-    };
+    by.claims(&request.by)?;
+    let asked = Asked::new(&by, request.action)?;
     let switched = api.switch.perform(&api.shared, asked, nodes.clone()).await;
     let switched = switched
         .map_err(|busy| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "power-busy", busy))?;

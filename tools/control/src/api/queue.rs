@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use axum::Extension;
 use axum::extract::{Json, Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -17,6 +18,7 @@ use super::types::{
 };
 use super::{Api, Refusal};
 use crate::jobs::{JobError, NodeError, Runner};
+use crate::principal::By;
 
 /// Which jobs are wanted; what is absent does not matter.
 #[derive(Debug, Default, Clone, Deserialize, IntoParams)]
@@ -119,24 +121,35 @@ pub async fn list(
 
 /// Keep a pending job from starting.
 #[utoipa::path(post, path = "/v1/jobs/{id}/hold", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = Done)))]
-pub async fn hold(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<Done>, Refusal> {
-    change(&api, |runner| runner.hold(id))
+pub async fn hold(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+    Path(id): Path<u64>,
+) -> Result<Json<Done>, Refusal> {
+    change(&api, |runner| runner.hold(&by, id))
 }
 
 /// Let a held job start.
 #[utoipa::path(post, path = "/v1/jobs/{id}/release", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = Done)))]
-pub async fn release(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<Done>, Refusal> {
-    change(&api, |runner| runner.release(id))
+pub async fn release(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+    Path(id): Path<u64>,
+) -> Result<Json<Done>, Refusal> {
+    change(&api, |runner| runner.release(&by, id))
 }
 
 /// Give a pending job another priority.
 #[utoipa::path(post, path = "/v1/jobs/{id}/priority", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), request_body = PriorityRequest, responses((status = 200, body = Done)))]
 pub async fn priority(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(id): Path<u64>,
     Json(request): Json<PriorityRequest>,
 ) -> Result<Json<Done>, Refusal> {
-    change(&api, |runner| runner.set_priority(id, request.priority))
+    change(&api, |runner| {
+        runner.set_priority(&by, id, request.priority)
+    })
 }
 
 fn change(
@@ -151,15 +164,13 @@ fn change(
 #[utoipa::path(post, path = "/v1/nodes/drain", tag = "nodes", request_body = DrainRequest, responses((status = 200, body = Done)))]
 pub async fn drain(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<DrainRequest>,
 ) -> Result<Json<Done>, Refusal> {
     let nodes = api.nodes(&request.nodes)?;
-    let by = match request.by.is_empty() {
-        true => crate::user::name(),
-        false => request.by,
-    };
+    by.claims(&request.by)?;
     let shared = &api.shared;
-    let drained = shared.with_runner(|runner, _, _| runner.drain(&nodes, &request.reason, &by));
+    let drained = shared.with_runner(|runner, _, _| runner.drain(&by, &nodes, &request.reason));
     drained.map(|()| Json(Done {})).map_err(node_refusal)
 }
 
@@ -167,15 +178,18 @@ pub async fn drain(
 #[utoipa::path(post, path = "/v1/nodes/resume", tag = "nodes", request_body = ResumeRequest, responses((status = 200, body = Done)))]
 pub async fn resume(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<ResumeRequest>,
 ) -> Result<Json<Done>, Refusal> {
     let nodes = api.nodes(&request.nodes)?;
-    let resumed = api.shared.with_runner(|runner, _, _| runner.resume(&nodes));
+    let shared = &api.shared;
+    let resumed = shared.with_runner(|runner, _, _| runner.resume(&by, &nodes));
     resumed.map(|()| Json(Done {})).map_err(node_refusal)
 }
 
 pub(super) fn node_refusal(error: NodeError) -> Refusal {
     match error {
+        NodeError::Denied(denied) => denied.into(),
         NodeError::Unknown(_) => {
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-nodes", error)
         }

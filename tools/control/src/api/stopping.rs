@@ -6,11 +6,13 @@
 //! Invariant: no job ends because control does. Jobs that run go on, jobs that wait do so again
 //! after the next start.
 
+use axum::Extension;
 use axum::extract::{Json, State};
 
 use super::types::{StopReply, StopRequest};
 use super::{Api, Refusal};
 use crate::control::Stop;
+use crate::principal::By;
 
 /// End the control node; jobs go on without it.
 ///
@@ -19,13 +21,15 @@ use crate::control::Stop;
 #[utoipa::path(post, path = "/v1/stop", tag = "control", request_body = StopRequest, responses((status = 200, body = StopReply)))]
 pub async fn stop(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<StopRequest>,
 ) -> Result<Json<StopReply>, Refusal> {
     let (running, waiting) = api.shared.lock().runner.active();
-    api.shared.ask_to_stop(match request.drain {
+    let stop = match request.drain {
         true => Stop::Drained,
         false => Stop::Now,
-    });
+    };
+    api.shared.ask_to_stop(&by.operator()?, stop);
     Ok(Json(StopReply {
         pid: api.status.pid,
         running,

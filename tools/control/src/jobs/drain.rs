@@ -15,6 +15,7 @@ use crate::clock;
 use crate::config::queue::Passes;
 use crate::events::{Event, Severity};
 use crate::hostlist;
+use crate::principal::Principal;
 
 /// Who drains nodes after failures.
 const CONTROL: &str = "hearth";
@@ -94,7 +95,9 @@ impl Runner {
     ///
     /// # Errors
     /// [`NodeError`]; nothing has changed then.
-    pub fn drain(&mut self, nodes: &[u32], reason: &str, by: &str) -> Result<(), NodeError> {
+    pub fn drain(&mut self, by: &Principal, nodes: &[u32], reason: &str) -> Result<(), NodeError> {
+        let operator = by.operator()?;
+        let by = operator.name();
         self.nodes.check(nodes, Some(reason))?;
         if !Users::is_name(by) {
             let shown = by.chars().take(64).collect();
@@ -111,7 +114,8 @@ impl Runner {
     ///
     /// # Errors
     /// [`NodeError`]; nothing has changed then.
-    pub fn resume(&mut self, nodes: &[u32]) -> Result<(), NodeError> {
+    pub fn resume(&mut self, by: &Principal, nodes: &[u32]) -> Result<(), NodeError> {
+        by.operator()?;
         self.nodes.check(nodes, None)?;
         for node in nodes {
             self.nodes.set_drained(*node, None);

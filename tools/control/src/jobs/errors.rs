@@ -7,6 +7,7 @@
 
 use crate::api::types::JobState;
 use crate::output::count;
+use crate::principal::Denied;
 
 /// A number in a sentence.
 fn none_or(number: usize) -> String {
@@ -19,6 +20,9 @@ fn none_or(number: usize) -> String {
 /// Why a job was not accepted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SubmitError {
+    /// Whoever hands it in may not.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// The queue is at its bound.
     #[error("the queue is full ({}); try again when some have ended", count(*.0, "job"))]
     QueueFull(usize),
@@ -220,6 +224,9 @@ pub enum SubmitError {
 /// Why a client's request about a job was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum JobError {
+    /// It is not theirs.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// Never heard of it.
     #[error("there is no job {0}; `hearth jobs --all` lists the jobs")]
     Unknown(u64),

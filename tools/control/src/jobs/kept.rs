@@ -32,6 +32,7 @@ use tokio::sync::watch;
 
 use super::streams::{Item, Taken};
 use crate::api::types::{Frame, KeptOutput};
+use crate::principal::Access;
 
 /// Bytes before those of a record.
 const HEADER_BYTES: usize = 12;
@@ -210,8 +211,14 @@ impl Outputs {
         }
     }
 
-    /// A reader of a job's output from its beginning; none where nothing is kept of it.
-    pub fn reader(&self, job: u64) -> Option<KeptReader> {
+    /// A reader of a job's output from its beginning, for somebody who may read it; none where
+    /// nothing is kept of it.
+    pub fn reader(&self, access: &Access) -> Option<KeptReader> {
+        self.follow(access.job())
+    }
+
+    /// The same for the control node itself.
+    pub(super) fn follow(&self, job: u64) -> Option<KeptReader> {
         let changed = self.0.changed.subscribe();
         self.index().files.contains_key(&job).then(|| KeptReader {
             outputs: self.clone(),

@@ -66,6 +66,7 @@ use netstack::ids::JobId;
 use crate::api::types::{Drained, Frame, JobInfo};
 use crate::config;
 use crate::events::{Event, Severity};
+use crate::principal::{Identity, Principal};
 use crate::programs::Program;
 use deadlines::Deadlines;
 pub use errors::{JobError, SubmitError};
@@ -423,6 +424,12 @@ impl Runner {
         (self.jobs.get(&id)?.on_nodes() == job).then_some(id)
     }
 
+    /// The numbers by which the site knows the user of a job that nodes have so; none where it does
+    /// not know them.
+    pub fn identity(&self, job: JobId) -> Option<&Identity> {
+        self.jobs.get(&self.present(job)?)?.identity.as_ref()
+    }
+
     /// Nodes that have a job with this program, or with any.
     pub fn nodes_with(&self, program: Option<&[u8; 32]>) -> BTreeSet<u32> {
         let with = |job: &&Job| program.is_none_or(|program| job.program.hash() == *program);
@@ -493,6 +500,13 @@ impl Runner {
             });
         }
         Ok(self.jobs.get_mut(&id).expect("looked up above"))
+    }
+
+    /// The same, of somebody who may change it.
+    fn own_mut(&mut self, by: &Principal, id: u64) -> Result<&mut Job, JobError> {
+        let job = self.job_mut(id)?;
+        by.access(id, &job.info.user)?;
+        Ok(job)
     }
 
     /// Remembers a job that has ended, as one of the newest.

@@ -25,6 +25,9 @@ const REASON_MAX: usize = 256;
 /// Why a node was not drained or put back into service.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NodeError {
+    /// Whoever asks may not.
+    #[error(transparent)]
+    Denied(#[from] crate::principal::Denied),
     /// Nodes that do not exist.
     #[error("unknown nodes: {0}; `hearth nodes` lists the nodes")]
     Unknown(String),

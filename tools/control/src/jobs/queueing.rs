@@ -26,6 +26,7 @@ use crate::api::types::{AfterCondition, JobInfo, JobState, Placement, Why};
 use crate::clock;
 use crate::events::Severity;
 use crate::hostlist;
+use crate::principal::Principal;
 
 /// How long a job that wants warm nodes waits for some that are not in service, in microseconds:
 /// after a restart of control they are back within seconds.
@@ -40,8 +41,8 @@ impl Runner {
     ///
     /// # Errors
     /// [`JobError`].
-    pub fn hold(&mut self, id: u64) -> Result<(), JobError> {
-        let job = self.pending(id)?;
+    pub fn hold(&mut self, by: &Principal, id: u64) -> Result<(), JobError> {
+        let job = self.pending(by, id)?;
         job.info.held = true;
         let attached = job.attached;
         let record = job.record();
@@ -61,8 +62,8 @@ impl Runner {
     ///
     /// # Errors
     /// [`JobError`].
-    pub fn release(&mut self, id: u64) -> Result<(), JobError> {
-        let job = self.pending(id)?;
+    pub fn release(&mut self, by: &Principal, id: u64) -> Result<(), JobError> {
+        let job = self.pending(by, id)?;
         if !std::mem::take(&mut job.info.held) {
             return Err(JobError::NotHeld(id));
         }
@@ -82,8 +83,8 @@ impl Runner {
     ///
     /// # Errors
     /// [`JobError`].
-    pub fn set_priority(&mut self, id: u64, priority: i32) -> Result<(), JobError> {
-        let job = self.pending(id)?;
+    pub fn set_priority(&mut self, by: &Principal, id: u64, priority: i32) -> Result<(), JobError> {
+        let job = self.pending(by, id)?;
         job.info.priority = priority;
         let record = job.record();
         self.records.push(record);
@@ -97,8 +98,8 @@ impl Runner {
         self.queue.order(unix_ms())
     }
 
-    fn pending(&mut self, id: u64) -> Result<&mut Job, JobError> {
-        let job = self.job_mut(id)?;
+    fn pending(&mut self, by: &Principal, id: u64) -> Result<&mut Job, JobError> {
+        let job = self.own_mut(by, id)?;
         let state = job.info.state;
         match state {
             JobState::Pending => Ok(job),

@@ -23,6 +23,7 @@ use crate::config::Load;
 use crate::hostlist;
 use crate::io_service::Mounts;
 use crate::output_files::Wanted;
+use crate::principal::Identity;
 use crate::programs::Program;
 use crate::signal;
 
@@ -58,8 +59,10 @@ pub struct Submission {
 /// How a job stands in the queue, and what becomes of it without a client.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
-    /// Who submits it.
+    /// Who submits it, as the control node knows them.
     pub user: String,
+    /// Their numbers, where the site has some.
+    pub identity: Option<Identity>,
     /// Where.
     pub directory: String,
     /// No client waits for it: it starts without one, and its output is kept.
@@ -190,6 +193,9 @@ pub struct Job {
     pub args: Vec<Vec<u8>>,
     /// Environment.
     pub env: Vec<Vec<u8>>,
+    /// The numbers of its user, as whom files are read and written for it; none where the site does
+    /// not know any.
+    pub identity: Option<Identity>,
     /// How the program reaches nodes that do not hold it.
     pub load: Load,
     /// Files that it finds under `/with`.

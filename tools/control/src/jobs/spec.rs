@@ -20,6 +20,7 @@ use crate::casts::for_jobs::JobFile;
 use crate::config::{Load, Verify};
 use crate::io_service::Mounts;
 use crate::output_files::Wanted;
+use crate::principal::Identity;
 use crate::programs::ProgramStore;
 use crate::secrets;
 
@@ -58,6 +59,10 @@ struct Spec {
     /// What it sees of the control node's directories.
     #[serde(default)]
     mounts: Option<Mounts>,
+    /// The numbers of its user; none where the site does not know any, or an earlier version
+    /// accepted it.
+    #[serde(default)]
+    identity: Option<Identity>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -94,6 +99,7 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
             .map(|input| secrets::encode_hex(&input.hash())),
         output_files: job.output_files.clone(),
         mounts: job.mounts.clone(),
+        identity: job.identity.clone(),
     };
     serde_json::to_string(&spec).expect("plain data")
 }
@@ -156,6 +162,7 @@ pub(super) fn read(
         stdin: spec.stdin,
         terms: Terms {
             user: info.user.clone(),
+            identity: spec.identity,
             directory: info.directory.clone(),
             batch: info.batch,
             hold: info.held,

@@ -24,6 +24,7 @@ use crate::config;
 use crate::events::Severity;
 use crate::hostlist;
 use crate::output_files::Names;
+use crate::principal::{Principal, Role};
 use crate::signal;
 
 /// Seconds a client has to read a job's output after submitting it.
@@ -42,18 +43,20 @@ pub const TIME_LIMIT_MOST_S: u64 = 36_525 * 86_400;
 /// Why a job waits whose client does not read its output yet.
 pub(super) const WAITS_FOR_CLIENT: &str = "the command that runs it does not read its output yet";
 
-/// The user of a job of which nobody said whose it is.
-const NOBODY: &str = "unknown";
-
 impl Runner {
-    /// Accepts a job.
+    /// Accepts a job of whoever hands it in.
     ///
     /// # Errors
     /// [`SubmitError`].
-    pub fn submit(&mut self, now_us: u64, mut submission: Submission) -> Result<u64, SubmitError> {
-        if submission.terms.user.is_empty() {
-            submission.terms.user = NOBODY.to_string();
-        }
+    pub fn submit(
+        &mut self,
+        by: &Principal,
+        now_us: u64,
+        mut submission: Submission,
+    ) -> Result<u64, SubmitError> {
+        by.need(Role::User)?;
+        submission.terms.user.clone_from(&by.name);
+        submission.terms.identity.clone_from(&by.identity);
         let id = self.next_job;
         let array = task_of_array(&mut submission, id);
         self.check(&submission)?;
@@ -157,6 +160,7 @@ impl Runner {
             program: submission.program,
             args: submission.args,
             env: submission.env,
+            identity: submission.terms.identity,
             load: submission.load.unwrap_or(self.broadcast.load),
             files: submission.files,
             mounts: submission.terms.mounts,
@@ -423,16 +427,17 @@ impl Runner {
     /// [`JobError`].
     pub fn attach_behind(
         &mut self,
+        by: &Principal,
         now_us: u64,
         fabric: &mut dyn Fabric,
         id: u64,
         received: BTreeMap<u32, u64>,
     ) -> Result<SinkReader, JobError> {
-        let job = self.job_mut(id)?;
+        let job = self.own_mut(by, id)?;
         if !job.attached && job.info.continued > 0 {
             job.received = received;
         }
-        self.attach(now_us, fabric, id)
+        self.attach(by, now_us, fabric, id)
     }
 
     /// Gives out the reading end of a job's output; the job may get nodes from now on.
@@ -441,11 +446,12 @@ impl Runner {
     /// [`JobError`].
     pub fn attach(
         &mut self,
+        by: &Principal,
         now_us: u64,
         fabric: &mut dyn Fabric,
         id: u64,
     ) -> Result<SinkReader, JobError> {
-        let job = self.job_mut(id)?;
+        let job = self.own_mut(by, id)?;
         if job.info.batch {
             return Err(JobError::Batch(id));
         }
@@ -474,8 +480,8 @@ impl Runner {
     ///
     /// # Errors
     /// [`JobError`].
-    pub fn stdin(&mut self, id: u64) -> Result<SourceWriter, JobError> {
-        let job = self.job_mut(id)?;
+    pub fn stdin(&mut self, by: &Principal, id: u64) -> Result<SourceWriter, JobError> {
+        let job = self.own_mut(by, id)?;
         if job.info.batch {
             return Err(JobError::Batch(id));
         }
@@ -492,13 +498,14 @@ impl Runner {
     /// [`JobError`].
     pub fn cancel(
         &mut self,
+        by: &Principal,
         now_us: u64,
         fabric: &mut dyn Fabric,
         id: u64,
         (signal, grace_s): (i32, Option<u64>),
         reason: &str,
     ) -> Result<(), JobError> {
-        self.job_mut(id)?;
+        self.own_mut(by, id)?;
         let cause = Cause::Cancelled(reason.to_string());
         let by = match signal {
             SIGNAL_KILL => EndBy::at_once(signal),
@@ -518,11 +525,12 @@ impl Runner {
     /// [`JobError`]: it has ended, or does not run yet.
     pub fn signal(
         &mut self,
+        by: &Principal,
         fabric: &mut dyn Fabric,
         id: u64,
         signal: i32,
     ) -> Result<(), JobError> {
-        let job = self.job_mut(id)?;
+        let job = self.own_mut(by, id)?;
         let state = job.info.state;
         if job.started_us.is_none() || !matches!(state, JobState::Running | JobState::Ending) {
             return Err(JobError::NotRunning { id, state });

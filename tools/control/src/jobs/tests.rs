@@ -4,6 +4,7 @@ mod again;
 mod continued;
 mod lab;
 mod loading;
+mod owners;
 mod queueing;
 mod warm;
 
@@ -17,7 +18,7 @@ use super::streams::{Item, SinkReader};
 use super::{JobError, SubmitError};
 use crate::api::types::{Frame, JobState, RankEnd, RankReport};
 use crate::events::Severity;
-use lab::{Lab, drain};
+use lab::{Lab, drain, operator};
 
 #[test]
 fn a_job_is_launched_started_and_ends_with_the_highest_status() {
@@ -130,7 +131,7 @@ fn impossible_jobs_are_refused_at_once() {
     let mut lab = Lab::with_nodes(2);
     let mut refuse = |ranks, nodes| {
         let submission = lab.submission(ranks, nodes);
-        lab.runner.submit(0, submission).unwrap_err()
+        lab.hand_in(0, submission).unwrap_err()
     };
     assert_eq!(
         refuse(3, None),
@@ -153,21 +154,21 @@ fn impossible_jobs_are_refused_at_once() {
     odd.env = ["leaf=1", "leaf=3"]
         .map(|value| format!("HEARTH_EXCHANGE={value}").into_bytes())
         .into();
-    let error = lab.runner.submit(0, odd).unwrap_err().to_string();
+    let error = lab.hand_in(0, odd).unwrap_err().to_string();
     assert!(error.starts_with("HEARTH_EXCHANGE has leaf=3"), "{error}");
     let mut patient = lab.submission(3, None);
     patient.wait = true;
-    assert!(lab.runner.submit(0, patient).is_ok());
+    assert!(lab.hand_in(0, patient).is_ok());
     let mut large = lab.submission(1, None);
     large.args.push(vec![b'x'; 70_000]);
     assert!(matches!(
-        lab.runner.submit(0, large),
+        lab.hand_in(0, large),
         Err(SubmitError::TooLarge { .. })
     ));
     let mut odd = lab.submission(1, None);
     odd.env.push(b"NOVALUE".to_vec());
     assert!(matches!(
-        lab.runner.submit(0, odd),
+        lab.hand_in(0, odd),
         Err(SubmitError::NotAVariable(_))
     ));
 }
@@ -181,13 +182,10 @@ fn the_queue_is_bounded() {
     let mut lab = Lab::with_limits(1, limits);
     for _ in 0..2 {
         let submission = lab.submission(1, None);
-        lab.runner.submit(0, submission).unwrap();
+        lab.hand_in(0, submission).unwrap();
     }
     let submission = lab.submission(1, None);
-    assert_eq!(
-        lab.runner.submit(0, submission),
-        Err(SubmitError::QueueFull(2))
-    );
+    assert_eq!(lab.hand_in(0, submission), Err(SubmitError::QueueFull(2)));
 }
 
 #[test]
@@ -240,8 +238,11 @@ async fn input_goes_to_rank_zero() {
         lab.nodes.replies.pop_back().is_none(),
         "nothing has been typed yet"
     );
-    let mut writer = lab.runner.stdin(id).unwrap();
-    assert_eq!(lab.runner.stdin(id).unwrap_err(), JobError::Taken(id));
+    let mut writer = lab.runner.stdin(&operator(), id).unwrap();
+    assert_eq!(
+        lab.runner.stdin(&operator(), id).unwrap_err(),
+        JobError::Taken(id)
+    );
     assert!(writer.write(bytes::Bytes::from_static(b"hello")).await);
     lab.runner.streams_changed(0, &mut lab.nodes);
     assert_eq!(
@@ -301,7 +302,14 @@ fn a_cancelled_job_ends_when_its_ranks_have() {
     let mut lab = Lab::with_nodes(2);
     let (id, mut reader) = lab.running(2);
     lab.runner
-        .cancel(0, &mut lab.nodes, id, (2, None), "interrupted by its user")
+        .cancel(
+            &operator(),
+            0,
+            &mut lab.nodes,
+            id,
+            (2, None),
+            "interrupted by its user",
+        )
         .unwrap();
     assert_eq!(lab.nodes.cancelled, [(id, 2)]);
     assert_eq!(lab.nodes.grace_s, 5);
@@ -318,10 +326,13 @@ fn a_cancelled_job_ends_when_its_ranks_have() {
     assert_eq!(end.reason, "interrupted by its user");
     // Somebody wanted it: nobody has to look at it.
     assert_eq!(lab.severity_of_end(id), Severity::Info);
-    let again = lab.runner.cancel(0, &mut lab.nodes, id, (2, None), "");
+    let again = lab
+        .runner
+        .cancel(&operator(), 0, &mut lab.nodes, id, (2, None), "");
     assert_eq!(again, Err(JobError::Ended(id)));
     assert_eq!(
-        lab.runner.cancel(0, &mut lab.nodes, 77, (2, None), ""),
+        lab.runner
+            .cancel(&operator(), 0, &mut lab.nodes, 77, (2, None), ""),
         Err(JobError::Unknown(77))
     );
 }
@@ -333,7 +344,7 @@ fn a_waiting_job_is_cancelled_at_once() {
     let submission = lab.submission(1, None);
     let (second, mut reader) = lab.submit(submission);
     lab.runner
-        .cancel(0, &mut lab.nodes, second, (15, None), "enough")
+        .cancel(&operator(), 0, &mut lab.nodes, second, (15, None), "enough")
         .unwrap();
     assert_eq!(lab.drain(&mut reader).1.unwrap().state, JobState::Cancelled);
     assert_eq!(lab.state(first), JobState::Running);
@@ -358,7 +369,7 @@ fn a_client_that_goes_away_ends_its_job() {
 fn a_job_nobody_reads_is_not_kept() {
     let mut lab = Lab::with_nodes(1);
     let submission = lab.submission(1, None);
-    let id = lab.runner.submit(0, submission).unwrap();
+    let id = lab.hand_in(0, submission).unwrap();
     assert!(
         lab.nodes.launched.is_empty(),
         "not launched before its client reads"
@@ -407,23 +418,32 @@ fn without_a_grace_the_nodes_end_a_job_at_its_limit() {
 fn a_signal_reaches_a_job_that_runs() {
     let mut lab = Lab::with_nodes(2);
     let (id, _reader) = lab.running(2);
-    assert_eq!(lab.runner.signal(&mut lab.nodes, id, 10), Ok(()));
+    assert_eq!(
+        lab.runner.signal(&operator(), &mut lab.nodes, id, 10),
+        Ok(())
+    );
     let submission = lab.submission(1, None);
     let (waiting, _waiting) = lab.submit(submission);
-    let refused = lab.runner.signal(&mut lab.nodes, waiting, 10).unwrap_err();
+    let refused = lab
+        .runner
+        .signal(&operator(), &mut lab.nodes, waiting, 10)
+        .unwrap_err();
     let text = format!("job {waiting} is pending, and only a job that runs can get a signal");
     assert!(refused.to_string().starts_with(&text), "{refused}");
     // It may say something to a job that takes its time to end.
     lab.runner
-        .cancel(0, &mut lab.nodes, id, (15, Some(60)), "enough")
+        .cancel(&operator(), 0, &mut lab.nodes, id, (15, Some(60)), "enough")
         .unwrap();
-    assert_eq!(lab.runner.signal(&mut lab.nodes, id, 12), Ok(()));
+    assert_eq!(
+        lab.runner.signal(&operator(), &mut lab.nodes, id, 12),
+        Ok(())
+    );
     assert_eq!(lab.nodes.signals, [(id, 10), (id, 12)]);
     lab.exit(0, id, RankEnd::Exited(0));
     lab.exit(1, id, RankEnd::Exited(0));
-    let ended = lab.runner.signal(&mut lab.nodes, id, 10);
+    let ended = lab.runner.signal(&operator(), &mut lab.nodes, id, 10);
     assert_eq!(ended, Err(JobError::Ended(id)));
-    let unknown = lab.runner.signal(&mut lab.nodes, 77, 10);
+    let unknown = lab.runner.signal(&operator(), &mut lab.nodes, 77, 10);
     assert_eq!(unknown, Err(JobError::Unknown(77)));
 }
 
@@ -432,13 +452,20 @@ fn a_job_is_given_up_after_its_grace_and_sooner_when_somebody_wants_it_at_once()
     let mut lab = Lab::with_nodes(1);
     let (id, _reader) = lab.running(1);
     lab.runner
-        .cancel(0, &mut lab.nodes, id, (15, Some(60)), "enough")
+        .cancel(&operator(), 0, &mut lab.nodes, id, (15, Some(60)), "enough")
         .unwrap();
     assert_eq!(lab.nodes.grace_s, 60);
     assert_eq!(lab.runner.next_deadline_us(), Some(70_000_000));
     lab.pass_s(30);
     lab.runner
-        .cancel(lab.now_us, &mut lab.nodes, id, (9, None), "now")
+        .cancel(
+            &operator(),
+            lab.now_us,
+            &mut lab.nodes,
+            id,
+            (9, None),
+            "now",
+        )
         .unwrap();
     assert_eq!(lab.nodes.cancelled, [(id, 15), (id, 9)]);
     assert_eq!(lab.nodes.grace_s, 0);
@@ -446,7 +473,14 @@ fn a_job_is_given_up_after_its_grace_and_sooner_when_somebody_wants_it_at_once()
     // Who asks again and again does not put it off.
     lab.pass_s(5);
     lab.runner
-        .cancel(lab.now_us, &mut lab.nodes, id, (9, None), "now")
+        .cancel(
+            &operator(),
+            lab.now_us,
+            &mut lab.nodes,
+            id,
+            (9, None),
+            "now",
+        )
         .unwrap();
     assert_eq!(lab.runner.next_deadline_us(), Some(40_000_000));
 }
@@ -543,7 +577,7 @@ fn a_node_that_does_not_end_its_job_stays_out_until_it_does() {
     let mut lab = Lab::with_nodes(1);
     let (id, mut reader) = lab.running(1);
     lab.runner
-        .cancel(0, &mut lab.nodes, id, (15, Some(0)), "enough")
+        .cancel(&operator(), 0, &mut lab.nodes, id, (15, Some(0)), "enough")
         .unwrap();
     lab.pass_s(10);
     assert_eq!(lab.nodes.cancelled, [(id, 15), (id, 9)]);
@@ -688,9 +722,13 @@ fn numbers_and_history_go_on_after_a_restart() {
     assert_eq!(next, 7);
     let known: Vec<u64> = lab.runner.list(true).iter().map(|job| job.id).collect();
     assert_eq!(known, [id, next]);
-    let gone = lab.runner.cancel(0, &mut lab.nodes, 6, (15, None), "");
+    let gone = lab
+        .runner
+        .cancel(&operator(), 0, &mut lab.nodes, 6, (15, None), "");
     assert_eq!(gone, Err(JobError::Ended(6)));
-    let never = lab.runner.cancel(0, &mut lab.nodes, 8, (15, None), "");
+    let never = lab
+        .runner
+        .cancel(&operator(), 0, &mut lab.nodes, 8, (15, None), "");
     assert_eq!(never, Err(JobError::Unknown(8)));
 }
 

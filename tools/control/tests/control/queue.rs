@@ -408,7 +408,7 @@ fn submit_many(lab: &Lab, program: &str, count: usize) {
     for number in 0..count {
         let body = serde_json::json!({
             "name": "one-of-many", "program": program, "args": ["LmFwcA=="], "ranks": 3 + number % 24,
-            "batch": true, "no_precheck": true, "user": "eva", "time_limit_s": 600 + number % 60,
+            "batch": true, "no_precheck": true, "time_limit_s": 600 + number % 60,
             "priority": number % 10,
         });
         let body = body.to_string();

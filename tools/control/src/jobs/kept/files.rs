@@ -78,7 +78,7 @@ impl Writer {
         let nowhere = || Box::new(io::sink());
         Ok(Writer {
             streams: wanted.open(names, (false, *ranks), nowhere(), nowhere())?,
-            reader: outputs.reader(names.job),
+            reader: outputs.follow(names.job),
         })
     }
 

@@ -19,7 +19,7 @@ fn text(item: Option<Item>) -> String {
 }
 
 fn all(outputs: &Outputs, job: u64) -> Vec<String> {
-    let Some(mut reader) = outputs.reader(job) else {
+    let Some(mut reader) = outputs.follow(job) else {
         return Vec::new();
     };
     std::iter::from_fn(|| reader.try_next().map(|item| text(Some(item)))).collect()
@@ -29,9 +29,9 @@ fn all(outputs: &Outputs, job: u64) -> Vec<String> {
 async fn a_reader_follows_until_the_job_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let outputs = Outputs::open(dir.path(), 1_000, 10_000).unwrap();
-    assert!(outputs.reader(7).is_none());
+    assert!(outputs.follow(7).is_none());
     let kept = outputs.begin(7);
-    let mut reader = outputs.reader(7).unwrap();
+    let mut reader = outputs.follow(7).unwrap();
     let follow = tokio::spawn(async move {
         let mut seen = Vec::new();
         while let Some(item) = reader.next().await {
@@ -50,7 +50,7 @@ async fn a_reader_follows_until_the_job_is_over() {
     assert!(!follow.is_finished());
     kept.close();
     assert_eq!(follow.await.unwrap(), ["3/2 two\n", "fault 1 n4 SIGSEGV"]);
-    let mut later = outputs.reader(7).unwrap();
+    let mut later = outputs.follow(7).unwrap();
     later.skip(1);
     assert_eq!(text(later.try_next()), "fault 1 n4 SIGSEGV");
     assert!(later.try_next().is_none());
@@ -67,7 +67,7 @@ fn a_reader_of_the_last_bytes_begins_with_a_whole_record() {
         kept.output(0, 1, CallAt { attempt, call }, line);
     }
     let last = |most| {
-        let mut reader = outputs.reader(1).unwrap();
+        let mut reader = outputs.follow(1).unwrap();
         let left_out = reader.skip_to_last(most);
         let items: Vec<_> =
             std::iter::from_fn(|| reader.try_next().map(|item| text(Some(item)))).collect();
@@ -78,7 +78,7 @@ fn a_reader_of_the_last_bytes_begins_with_a_whole_record() {
     assert_eq!(last(9), (8, "0/1 three\n".to_string()));
     assert_eq!(last(0), (8, "0/1 three\n".to_string()), "never nothing");
     // What comes later is read too.
-    let mut reader = outputs.reader(1).unwrap();
+    let mut reader = outputs.follow(1).unwrap();
     reader.skip_to_last(0);
     kept.output(0, 1, NO_CALL, b"four\n");
     assert_eq!(text(reader.try_next()), "0/1 three\n");

@@ -214,7 +214,9 @@ fn a_job_goes_where_a_node_crashed_under_it_if_there_is_no_other() {
     let id = lab.requeueable(1);
     lab.all_ready(id);
     let first = lab.launch_of(id).nodes[0].0;
-    lab.runner.drain(&[1 - first], "spare", "root").unwrap();
+    lab.runner
+        .drain(&operator(), &[1 - first], "spare")
+        .unwrap();
     lab.node_down(first);
     assert_eq!(lab.state(id), JobState::Pending);
     lab.runner.node_up(0, &mut lab.nodes, first, true);
@@ -239,19 +241,19 @@ fn a_node_whose_kernel_panics_three_times_gets_no_jobs() {
     let reason = panic_at(&mut lab, 24).expect("it is drained");
     assert!(reason.contains("panicked 3 times"), "{reason}");
     // Who resumes it gives it a new start.
-    lab.runner.resume(&[1]).unwrap();
+    lab.runner.resume(&operator(), &[1]).unwrap();
     assert_eq!(panic_at(&mut lab, 25), None);
 }
 
 #[test]
 fn a_batch_job_of_which_nothing_has_run_goes_to_other_nodes() {
     let mut lab = Lab::with_nodes(3);
-    lab.runner.drain(&[2], "spare", "root").unwrap();
+    lab.runner.drain(&operator(), &[2], "spare").unwrap();
     let id = lab.submit_batch(lab.batch(2));
     let job = lab.launch_of(id).job;
     lab.runner.ready(0, &mut lab.nodes, job, NodeId(0));
     let refusal = (Blame::Node, "its memory is busy");
-    lab.runner.resume(&[2]).unwrap();
+    lab.runner.resume(&operator(), &[2]).unwrap();
     lab.runner
         .refused(0, &mut lab.nodes, job, NodeId(1), refusal);
     lab.exit(0, id, RankEnd::Signal(15));
@@ -307,7 +309,7 @@ fn a_restart_reads_no_file_and_starts_no_job_before_its_files_are_read() {
         (Some(replace), "its program cannot be read from"),
     ] {
         let mut lab = Lab::with_nodes(1);
-        lab.runner.drain(&[0], "spare", "root").unwrap();
+        lab.runner.drain(&operator(), &[0], "spare").unwrap();
         let id = lab.submit_batch(lab.batch(1));
         let name = crate::secrets::encode_hex(&lab.program.hash());
         let path = lab.dir.path().join("programs").join(name);
@@ -355,7 +357,7 @@ fn waiting_jobs_wait_on_after_a_restart() {
     let high = submit(2, false, None);
     let held = submit(9, true, None);
     let last = submit(3, false, Some(low));
-    lab.runner.set_priority(low, 5).unwrap();
+    lab.runner.set_priority(&operator(), low, 5).unwrap();
     let order = lab.runner.queue_order();
     lab.restart(1);
     let info = lab.info(running);
@@ -490,7 +492,14 @@ fn an_ending_job_has_ended_as_it_was_going_to() {
         lab.all_ready(id);
     }
     lab.runner
-        .cancel(0, &mut lab.nodes, cancelled, (15, None), "enough")
+        .cancel(
+            &operator(),
+            0,
+            &mut lab.nodes,
+            cancelled,
+            (15, None),
+            "enough",
+        )
         .unwrap();
     lab.pass_s(4);
     for id in [timed, cancelled] {
@@ -517,7 +526,10 @@ fn a_job_with_a_client_waits_for_it_after_a_restart() {
     lab.claim(running);
     lab.write(0, running, b"after");
     assert!(lab.nodes.replies.is_empty(), "nobody reads it yet");
-    let mut reader = lab.runner.attach(0, &mut lab.nodes, running).unwrap();
+    let mut reader = lab
+        .runner
+        .attach(&operator(), 0, &mut lab.nodes, running)
+        .unwrap();
     let Some(Item::Output { data, .. }) = reader.try_next() else {
         panic!()
     };
@@ -526,10 +538,16 @@ fn a_job_with_a_client_waits_for_it_after_a_restart() {
     lab.write_down();
     assert_eq!(lab.info(running).exit_status, Some(3));
     assert_eq!(lab.state(waiting), JobState::Pending);
-    let reader = lab.runner.attach(0, &mut lab.nodes, waiting).unwrap();
+    let reader = lab
+        .runner
+        .attach(&operator(), 0, &mut lab.nodes, waiting)
+        .unwrap();
     assert_eq!(lab.state(waiting), JobState::Starting);
     drop(reader);
-    let mut reader = lab.runner.attach(0, &mut lab.nodes, typing).unwrap();
+    let mut reader = lab
+        .runner
+        .attach(&operator(), 0, &mut lab.nodes, typing)
+        .unwrap();
     let input = std::iter::from_fn(|| reader.try_next())
         .find(|item| matches!(item, Item::Frame(Frame::Input { from: 0 })));
     assert!(input.is_some(), "it is told to send its input anew");
@@ -573,10 +591,7 @@ fn an_orderly_stop_ends_no_job_and_starts_none() {
     let waiting = lab.submit_batch(lab.batch(1));
     lab.runner.stop_starting();
     assert_eq!(lab.runner.active(), (vec![running, client], vec![waiting]));
-    assert_eq!(
-        lab.runner.submit(0, lab.batch(1)),
-        Err(SubmitError::Stopping)
-    );
+    assert_eq!(lab.hand_in(0, lab.batch(1)), Err(SubmitError::Stopping));
     // One that ends meanwhile makes room for none.
     let node = lab.launch_of(client).nodes[0].0;
     lab.exit(node, client, RankEnd::Exited(0));

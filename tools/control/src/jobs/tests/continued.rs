@@ -122,7 +122,14 @@ fn a_cancel_reaches_a_job_whose_nodes_are_not_back() {
     lab.all_ready(id);
     lab.restart(1);
     lab.runner
-        .cancel(lab.now_us, &mut lab.nodes, id, (15, None), "enough")
+        .cancel(
+            &operator(),
+            lab.now_us,
+            &mut lab.nodes,
+            id,
+            (15, None),
+            "enough",
+        )
         .unwrap();
     assert_eq!(lab.nodes.cancelled, [(id, 15)]);
     lab.claim(id);
@@ -172,7 +179,7 @@ fn a_client_that_comes_back_gets_nothing_twice() {
     let received = [(0, 2)].into();
     let mut reader = lab
         .runner
-        .attach_behind(lab.now_us, &mut lab.nodes, id, received)
+        .attach_behind(&operator(), lab.now_us, &mut lab.nodes, id, received)
         .unwrap();
     let items = std::iter::from_fn(|| reader.try_next());
     let output = items.filter_map(|item| match item {
@@ -199,11 +206,11 @@ fn nodes_of_ranks_that_had_ended_belong_to_whoever_has_them_now() {
                 (hold(2), small)
             }
         };
-        lab.runner.release(large).unwrap();
+        lab.runner.release(&operator(), large).unwrap();
         lab.write_down();
         lab.all_ready(large);
         lab.exit(1, large, RankEnd::Exited(0));
-        lab.runner.release(small).unwrap();
+        lab.runner.release(&operator(), small).unwrap();
         lab.write_down();
         lab.all_ready(small);
         lab.restart(2);
@@ -277,7 +284,10 @@ fn a_rank_that_begins_only_after_the_restart_gets_its_input_from_the_beginning()
     let (id, _reader) = lab.submit(submission);
     assert_eq!(lab.state(id), JobState::Starting);
     lab.restart(1);
-    let mut reader = lab.runner.attach(0, &mut lab.nodes, id).unwrap();
+    let mut reader = lab
+        .runner
+        .attach(&operator(), 0, &mut lab.nodes, id)
+        .unwrap();
     lab.runner.started(lab.now_us, JobId(id), NodeId(0));
     let mut items = std::iter::from_fn(|| reader.try_next());
     let told = |item: Item| matches!(item, Item::Frame(Frame::Input { from: 0 }));
@@ -331,7 +341,7 @@ fn a_launch_that_could_not_be_written_down_is_taken_back() {
     assert_eq!(lab.launch_of(id).job, job, "no node has heard that number");
     let nodes = &mut lab.nodes;
     lab.runner
-        .cancel(0, nodes, id, (15, None), "enough")
+        .cancel(&operator(), 0, nodes, id, (15, None), "enough")
         .unwrap();
     assert_eq!(lab.state(id), JobState::Ending);
     lab.runner.not_sent(0, &mut lab.nodes, job, None);

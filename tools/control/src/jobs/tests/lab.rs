@@ -19,7 +19,8 @@ use crate::jobs::kept::Outputs;
 use crate::jobs::record::{Cause, Submission, Terms};
 use crate::jobs::retention::Wishes;
 use crate::jobs::streams::{Item, SinkReader};
-use crate::jobs::{Runner, Setup, attempt};
+use crate::jobs::{Runner, Setup, SubmitError, attempt};
+use crate::principal::{Principal, Role};
 use crate::programs::{Program, ProgramStore};
 
 /// A runner whose files are in `dir`.
@@ -158,6 +159,21 @@ pub struct Lab {
     /// Attempts that are over, as nodes know them.
     pub over: Vec<JobId>,
     pub dir: tempfile::TempDir,
+}
+
+/// Somebody who may do everything.
+pub fn operator() -> Principal {
+    Principal::control()
+}
+
+/// A user, whose numbers the site does not know.
+pub fn user(name: &str) -> Principal {
+    Principal {
+        name: name.to_string(),
+        identity: None,
+        role: Role::User,
+        is_owner: false,
+    }
 }
 
 impl Lab {
@@ -367,9 +383,15 @@ impl Lab {
         submission
     }
 
+    /// Hands in a job, as the user whom it names.
+    pub fn hand_in(&mut self, now_us: u64, submission: Submission) -> Result<u64, SubmitError> {
+        let by = user(&submission.terms.user);
+        self.runner.submit(&by, now_us, submission)
+    }
+
     /// Hands in a batch job.
     pub fn submit_batch(&mut self, submission: Submission) -> u64 {
-        let id = self.runner.submit(self.now_us, submission).unwrap();
+        let id = self.hand_in(self.now_us, submission).unwrap();
         self.write_down();
         id
     }
@@ -377,7 +399,7 @@ impl Lab {
     /// What is kept of a batch job's output.
     pub fn kept(&self, id: u64) -> Vec<String> {
         let outputs = Outputs::open(&self.dir.path().join("output"), 1, 1).unwrap();
-        let Some(mut reader) = outputs.reader(id) else {
+        let Some(mut reader) = outputs.follow(id) else {
             return Vec::new();
         };
         let items = std::iter::from_fn(|| reader.try_next());
@@ -390,10 +412,10 @@ impl Lab {
     }
 
     pub fn submit(&mut self, submission: Submission) -> (u64, SinkReader) {
-        let id = self.runner.submit(self.now_us, submission).unwrap();
+        let id = self.hand_in(self.now_us, submission).unwrap();
         let reader = self
             .runner
-            .attach(self.now_us, &mut self.nodes, id)
+            .attach(&operator(), self.now_us, &mut self.nodes, id)
             .unwrap();
         (id, reader)
     }

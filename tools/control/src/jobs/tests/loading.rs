@@ -63,7 +63,14 @@ fn a_job_without_its_files_ends_and_its_nodes_are_free() {
         let (id, mut reader) = lab.submit(submission);
         if cancelled {
             lab.runner
-                .cancel(lab.now_us, &mut lab.nodes, id, (2, None), "enough")
+                .cancel(
+                    &operator(),
+                    lab.now_us,
+                    &mut lab.nodes,
+                    id,
+                    (2, None),
+                    "enough",
+                )
                 .unwrap();
             assert_eq!(lab.nodes.given_up, [id]);
         } else {

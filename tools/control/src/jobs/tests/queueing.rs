@@ -41,9 +41,15 @@ fn a_batch_job_starts_without_a_client_and_its_output_is_kept() {
     let id = lab.submit_batch(submission);
     lab.all_ready(id);
     assert_eq!(lab.state(id), JobState::Running);
-    let taken = lab.runner.attach(0, &mut lab.nodes, id).map(drop);
+    let taken = lab
+        .runner
+        .attach(&operator(), 0, &mut lab.nodes, id)
+        .map(drop);
     assert_eq!(taken, Err(JobError::Batch(id)));
-    assert_eq!(lab.runner.stdin(id).map(drop), Err(JobError::Batch(id)));
+    assert_eq!(
+        lab.runner.stdin(&operator(), id).map(drop),
+        Err(JobError::Batch(id))
+    );
     lab.write(1, id, b"hello\n");
     assert_eq!(lab.kept(id), ["hello\n"], "before the call is answered");
     let mut read = |node: u32| {
@@ -105,21 +111,24 @@ fn higher_priorities_go_first_and_held_jobs_do_not() {
     assert_eq!(lab.runner.queue_order(), [held, high, low]);
     assert_eq!(lab.why(held).0, Some(Why::JobHeldUser));
     assert!(lab.why(held).1.contains(&format!("hearth release {held}")));
-    lab.runner.hold(high).unwrap();
+    lab.runner.hold(&operator(), high).unwrap();
     lab.finish(running, 0);
     assert_eq!(lab.state(low), JobState::Starting);
-    lab.runner.release(high).unwrap();
-    assert_eq!(lab.runner.release(high), Err(JobError::NotHeld(high)));
-    lab.runner.set_priority(held, -1).unwrap();
-    lab.runner.release(held).unwrap();
+    lab.runner.release(&operator(), high).unwrap();
+    assert_eq!(
+        lab.runner.release(&operator(), high),
+        Err(JobError::NotHeld(high))
+    );
+    lab.runner.set_priority(&operator(), held, -1).unwrap();
+    lab.runner.release(&operator(), held).unwrap();
     lab.finish(low, 0);
     assert_eq!(lab.state(high), JobState::Starting);
     let state = JobState::Starting;
     assert_eq!(
-        lab.runner.hold(high),
+        lab.runner.hold(&operator(), high),
         Err(JobError::NotPending { id: high, state })
     );
-    assert_eq!(lab.runner.hold(77), Err(JobError::Unknown(77)));
+    assert_eq!(lab.runner.hold(&operator(), 77), Err(JobError::Unknown(77)));
     lab.finish(high, 0);
     assert_eq!(lab.state(held), JobState::Starting);
 }
@@ -149,7 +158,7 @@ fn jobs_wait_for_others_to_end_or_to_end_well() {
     let mut submit = |job, condition| {
         let mut submission = lab.batch(1);
         submission.terms.after = after(job, condition);
-        lab.runner.submit(0, submission)
+        lab.hand_in(0, submission)
     };
     assert_eq!(
         submit(first, AfterCondition::Ok),
@@ -166,7 +175,7 @@ fn jobs_wait_for_others_to_end_or_to_end_well() {
     let mut known = lab.batch(1);
     known.terms.after = after(50, AfterCondition::Ok);
     known.terms.known_ends = [(50, JobState::Completed)].into();
-    assert!(lab.runner.submit(0, known).is_ok(), "the store knows it");
+    assert!(lab.hand_in(0, known).is_ok(), "the store knows it");
 }
 
 #[test]
@@ -224,7 +233,7 @@ fn users_have_limits() {
     let mut of = |user: &str, ranks| {
         let mut submission = lab.batch(ranks);
         submission.terms.user = user.to_string();
-        let id = lab.runner.submit(0, submission);
+        let id = lab.hand_in(0, submission);
         lab.write_down();
         id
     };
@@ -254,7 +263,7 @@ fn a_time_limit_is_at_most_a_century() {
     let mut with_limit = |seconds| {
         let mut submission = lab.batch(1);
         submission.time_limit_s = Some(seconds);
-        lab.runner.submit(0, submission)
+        lab.hand_in(0, submission)
     };
     assert_eq!(with_limit(u64::MAX), Err(SubmitError::TimeLimit));
     with_limit(36_525 * 86_400).unwrap();
@@ -264,11 +273,11 @@ fn a_time_limit_is_at_most_a_century() {
 fn a_drained_node_gets_no_job_and_the_one_it_has_goes_on() {
     let mut lab = Lab::with_nodes(2);
     let first = lab.queue(1, 0, 0);
-    lab.runner.drain(&[0], " bad fan ", "root").unwrap();
+    lab.runner.drain(&operator(), &[0], " bad fan ").unwrap();
     lab.write_down();
     assert_eq!(lab.state(first), JobState::Starting, "it goes on");
     let drained = lab.runner.drained(0).unwrap();
-    assert_eq!((&*drained.reason, &*drained.by), ("bad fan", "root"));
+    assert_eq!((&*drained.reason, &*drained.by), ("bad fan", "hearth"));
     lab.finish(first, 0);
     let second = lab.queue(1, 0, 0);
     assert_eq!(lab.launch_of(second).nodes, [NodeId(1)]);
@@ -286,15 +295,21 @@ fn a_drained_node_gets_no_job_and_the_one_it_has_goes_on() {
     assert_eq!(why, Some(Why::ReqNodeNotAvail));
     assert!(text.contains("n0 is drained (bad fan)"), "{text}");
     lab.finish(second, 0);
-    lab.runner.resume(&[0]).unwrap();
+    lab.runner.resume(&operator(), &[0]).unwrap();
     lab.write_down();
     assert_eq!(lab.state(third), JobState::Starting);
-    let unknown = lab.runner.drain(&[0, 9], "x", "root");
+    let unknown = lab.runner.drain(&operator(), &[0, 9], "x");
     assert_eq!(unknown, Err(NodeError::Unknown("n9".to_string())));
-    assert_eq!(lab.runner.drain(&[0], " ", "root"), Err(NodeError::Reason));
-    assert_eq!(lab.runner.drain(&[], "x", "root"), Err(NodeError::NoNodes));
     assert_eq!(
-        lab.runner.resume(&[0, 1]),
+        lab.runner.drain(&operator(), &[0], " "),
+        Err(NodeError::Reason)
+    );
+    assert_eq!(
+        lab.runner.drain(&operator(), &[], "x"),
+        Err(NodeError::NoNodes)
+    );
+    assert_eq!(
+        lab.runner.resume(&operator(), &[0, 1]),
         Err(NodeError::NotDrained("n[0-1]".to_string()))
     );
 }
@@ -318,7 +333,7 @@ fn a_node_on_which_jobs_fail_again_and_again_is_drained() {
     assert_eq!(drained.by, "hearth");
     let next = lab.queue(2, 0, 0);
     assert_eq!(lab.state(next), JobState::Pending);
-    lab.runner.resume(&[1]).unwrap();
+    lab.runner.resume(&operator(), &[1]).unwrap();
     lab.write_down();
     assert_eq!(lab.state(next), JobState::Starting);
     // One that ends by itself there, however badly, clears the node.
@@ -355,7 +370,7 @@ fn nodes_come_from_the_tree() {
             .any(|event| event.kind == "node-without-place")
     );
     assert_eq!(
-        lab.runner.submit(0, lab.batch(9)),
+        lab.hand_in(0, lab.batch(9)),
         Err(SubmitError::NoPlaces {
             wanted: 9,
             places: 8
@@ -392,7 +407,7 @@ fn empty_places_of_a_sites_tree_are_no_nodes() {
         .collect();
     nodes.sort_unstable();
     assert_eq!((nodes[0], nodes[1], nodes.len()), (0, 1, 3), "{nodes:?}");
-    let wanted = lab.runner.submit(0, lab.batch(7));
+    let wanted = lab.hand_in(0, lab.batch(7));
     assert_eq!(
         wanted,
         Err(SubmitError::NoPlaces {
@@ -433,10 +448,10 @@ fn ten_thousand_jobs_wait_and_a_pass_is_fast() {
         let mut submission = lab.batch(7 + number % 200);
         submission.time_limit_s = Some(u64::from(2_000 + number % 60));
         submission.terms.priority = (number % 10).cast_signed();
-        lab.runner.submit(0, submission).unwrap();
+        lab.hand_in(0, submission).unwrap();
     }
     assert_eq!(
-        lab.runner.submit(0, lab.batch(1)),
+        lab.hand_in(0, lab.batch(1)),
         Err(SubmitError::QueueFull(10_000))
     );
     assert_eq!(lab.runner.next_deadline_us(), Some(200_000), "together");

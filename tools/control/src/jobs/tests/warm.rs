@@ -258,10 +258,7 @@ fn without_retention_nothing_is_kept_and_warm_only_is_refused() {
     let mut submission = lab.submission(1, None);
     submission.wishes.reuse = Reuse::Require;
     submission.want.warm_only = true;
-    assert_eq!(
-        lab.runner.submit(0, submission),
-        Err(SubmitError::NothingKept)
-    );
+    assert_eq!(lab.hand_in(0, submission), Err(SubmitError::NothingKept));
 }
 
 #[test]

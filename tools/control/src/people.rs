@@ -1,0 +1,406 @@
+//! The users of this machine: who is at the other end of the unix socket, and what they may do.
+//!
+//! Key types: [`People`], [`Serves`]. Neighbours: `serve` makes one and opens the socket to a group;
+//! `api::auth` asks for each connection; `user` names the user of a command.
+//!
+//! The system says the numbers of whoever connected (SO_PEERCRED). `/etc/passwd` and `/etc/group`
+//! say the name and the groups, and where they do not know the number, the commands `id` and
+//! `getent`: this program is linked statically, and such a program cannot load the modules by which
+//! a system may know its users (LDAP, sssd).
+//!
+//! `hearth up` may run control in a user namespace with one user in it. The system then shows that
+//! user as number 0 and everybody else as one and the same number, so the one is known by the
+//! namespace's map, and nobody else is served.
+//!
+//! Invariants: who cannot be told apart is not served; answers about users are at most
+//! [`KNOWN_FOR`] old, and bounded in number.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Gid, Group, Uid, User};
+
+use crate::principal::{GROUPS_MAX, Identity, Principal, Role};
+
+/// How long what the system said of a user is taken for true.
+const KNOWN_FOR: Duration = Duration::from_secs(20);
+
+/// Most users who are remembered.
+const KNOWN_MAX: usize = 1_024;
+
+/// Whom a control node serves over its unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serves {
+    /// Everybody who may open the socket: it runs as root.
+    Everybody,
+    /// Its own user and operators.
+    Operators,
+    /// Its own user: it runs in a user namespace, where nobody else can be told apart.
+    Itself,
+}
+
+/// Why somebody at the socket is not served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    /// Only operators are.
+    #[error(
+        "this control node runs as {control}, not as root: it serves {control} and operators only, and {name} is none; ask for membership in the group {group:?} (api.operators), or use a control node that root runs (`hearth serve`)"
+    )]
+    NotOperator {
+        /// Who asks.
+        name: String,
+        /// Who control runs as.
+        control: String,
+        /// The group of operators.
+        group: String,
+    },
+    /// The namespace hides who it is.
+    #[error(
+        "this control node runs in a user namespace of {control}, where it can tell nobody else apart: it serves {control} only; ask as that user"
+    )]
+    Hidden {
+        /// Who control runs as.
+        control: String,
+    },
+    /// The system did not say.
+    #[error("the system does not say who connected to the control node's socket")]
+    Unknown,
+}
+
+/// A user as the system knows them.
+#[derive(Debug, PartialEq, Eq)]
+struct Account {
+    name: String,
+    gid: u32,
+    groups: Vec<u32>,
+}
+
+/// The users of this machine.
+#[derive(Debug)]
+pub struct People {
+    /// Name of the group of operators.
+    operators: String,
+    /// Who this process runs as, by the system's number inside a namespace.
+    own: u32,
+    users: IdMap,
+    groups: IdMap,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    accounts: BTreeMap<u32, (Instant, Arc<Account>)>,
+    /// The number of the group of operators, if there is one.
+    operators: Option<(Instant, Option<u32>)>,
+}
+
+impl People {
+    /// The users of this machine, of whom members of the group `operators` are operators.
+    pub fn new(operators: &str) -> Self {
+        let map = |of: &str| std::fs::read_to_string(format!("/proc/self/{of}_map"));
+        People {
+            operators: operators.to_string(),
+            own: nix::unistd::geteuid().as_raw(),
+            users: IdMap::of(&map("uid").unwrap_or_default()),
+            groups: IdMap::of(&map("gid").unwrap_or_default()),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Whom this process serves.
+    pub fn serves(&self) -> Serves {
+        match self.users {
+            IdMap::One { .. } => Serves::Itself,
+            IdMap::Many if self.own == 0 => Serves::Everybody,
+            IdMap::Many => Serves::Operators,
+        }
+    }
+
+    /// Name of the user who this process runs as.
+    pub fn own_name(&self) -> String {
+        let uid = self.users.outside(self.own).unwrap_or(self.own);
+        self.account(uid).name.clone()
+    }
+
+    /// Numbers of the groups of that user.
+    pub fn own_groups(&self) -> Vec<u32> {
+        let uid = self.users.outside(self.own).unwrap_or(self.own);
+        self.account(uid).groups.clone()
+    }
+
+    /// Name of the group of operators.
+    pub fn operators(&self) -> &str {
+        &self.operators
+    }
+
+    /// Who has connected, with these numbers. May wait for a command: not for a task that others
+    /// wait for.
+    ///
+    /// # Errors
+    /// [`Stranger`]: somebody who is not served.
+    pub fn who(&self, uid: u32, gid: u32) -> Result<Principal, Stranger> {
+        let Some(host_uid) = self.users.outside(uid) else {
+            let control = self.own_name();
+            return Err(Stranger::Hidden { control });
+        };
+        let account = self.account(host_uid);
+        let gid = self.groups.outside(gid).unwrap_or(account.gid);
+        let mut groups = account.groups.clone();
+        if !groups.contains(&gid) {
+            groups.insert(0, gid);
+        }
+        groups.truncate(GROUPS_MAX);
+        let is_owner = uid == self.own;
+        let in_group = || {
+            let of = self.operators_gid();
+            of.is_some_and(|of| groups.contains(&of))
+        };
+        let role = match host_uid == 0 || is_owner || in_group() {
+            true => Role::Operator,
+            false => Role::User,
+        };
+        if role != Role::Operator && self.serves() != Serves::Everybody {
+            return Err(Stranger::NotOperator {
+                name: account.name.clone(),
+                control: self.own_name(),
+                group: self.operators.clone(),
+            });
+        }
+        Ok(Principal {
+            name: account.name.clone(),
+            identity: Some(Identity {
+                uid: host_uid,
+                gid,
+                groups,
+            }),
+            role,
+            is_owner,
+        })
+    }
+
+    /// The numbers of a user by name, if the system knows one. May wait for a command.
+    pub fn named(&self, name: &str) -> Option<Identity> {
+        let uid = match User::from_name(name) {
+            Ok(Some(user)) => user.uid.as_raw(),
+            // A word that begins with - would be an option.
+            _ if name.starts_with('-') => return None,
+            _ => line_of("id", &["-u", name])?.parse().ok()?,
+        };
+        let account = self.account(uid);
+        Some(Identity {
+            uid,
+            gid: account.gid,
+            groups: account.groups.clone(),
+        })
+    }
+
+    fn account(&self, uid: u32) -> Arc<Account> {
+        let fresh = |at: &Instant| at.elapsed() < KNOWN_FOR;
+        let known = self.known.lock().expect("no panic while held");
+        if let Some((_, account)) = known.accounts.get(&uid).filter(|(at, _)| fresh(at)) {
+            return account.clone();
+        }
+        drop(known);
+        let account = Arc::new(account(uid));
+        let mut known = self.known.lock().expect("no panic while held");
+        if known.accounts.len() >= KNOWN_MAX {
+            known.accounts.clear();
+        }
+        let entry = (Instant::now(), account.clone());
+        known.accounts.insert(uid, entry);
+        account
+    }
+
+    fn operators_gid(&self) -> Option<u32> {
+        let mut known = self.known.lock().expect("no panic while held");
+        match known.operators {
+            Some((at, gid)) if at.elapsed() < KNOWN_FOR => gid,
+            _ => {
+                let gid = group(&self.operators);
+                known.operators = Some((Instant::now(), gid));
+                gid
+            }
+        }
+    }
+}
+
+/// The number of a group, if there is one of this name.
+pub fn group(name: &str) -> Option<u32> {
+    if name.is_empty() || name.starts_with('-') {
+        return None;
+    }
+    match Group::from_name(name) {
+        Ok(Some(group)) => Some(group.gid.as_raw()),
+        _ => {
+            let line = line_of("getent", &["group", name])?;
+            line.split(':').nth(2)?.parse().ok()
+        }
+    }
+}
+
+/// The name of a user by number; the number itself where the system knows none.
+pub fn name_of(uid: u32) -> String {
+    account(uid).name
+}
+
+fn account(uid: u32) -> Account {
+    let number = uid.to_string();
+    if let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) {
+        let gid = user.gid;
+        let groups = CString::new(user.name.as_str()).ok();
+        let groups = groups.and_then(|name| nix::unistd::getgrouplist(&name, gid).ok());
+        let groups = groups.unwrap_or_else(|| vec![gid]);
+        return Account {
+            name: user.name,
+            gid: gid.as_raw(),
+            groups: groups.into_iter().map(Gid::as_raw).collect(),
+        };
+    }
+    let asked = |option: &str| line_of("id", &[option, &number]);
+    let words = |text: String| -> Vec<u32> {
+        let words = text.split_ascii_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    // Somebody without a name has a number of their own for a group: that of nobody else is given.
+    let gid = asked("-g").and_then(|gid| gid.parse().ok());
+    Account {
+        name: asked("-un").unwrap_or_else(|| number.clone()),
+        gid: gid.unwrap_or(uid),
+        groups: asked("-G").map(words).unwrap_or_default(),
+    }
+}
+
+/// What a command prints, if it succeeds: one line that is not empty.
+fn line_of(command: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(command).args(arguments).output().ok()?;
+    let line = String::from_utf8(output.stdout).ok()?;
+    let line = line.lines().next()?.trim().to_owned();
+    (output.status.success() && !line.is_empty()).then_some(line)
+}
+
+/// How numbers inside a user namespace stand for numbers outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IdMap {
+    /// One number is known, as `hearth up` makes it.
+    One { inside: u32, outside: u32 },
+    /// Those of a whole system, which names them itself.
+    Many,
+}
+
+impl IdMap {
+    /// By the text of `/proc/self/uid_map`: lines of first number inside, outside, and how many.
+    fn of(text: &str) -> Self {
+        let rows: Vec<Vec<u32>> = text
+            .lines()
+            .map(|line| {
+                let words = line.split_ascii_whitespace();
+                words.filter_map(|word| word.parse().ok()).collect()
+            })
+            .collect();
+        match rows.as_slice() {
+            [row] => match row[..] {
+                [inside, outside, 1] => IdMap::One { inside, outside },
+                _ => IdMap::Many,
+            },
+            _ => IdMap::Many,
+        }
+    }
+
+    /// The number outside; none for one that the namespace hides.
+    fn outside(self, id: u32) -> Option<u32> {
+        match self {
+            IdMap::Many => Some(id),
+            IdMap::One { inside, outside } => (id == inside).then_some(outside),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn people(own: u32, users: &str) -> People {
+        People {
+            operators: "a-group-that-there-is-not".to_string(),
+            own,
+            users: IdMap::of(users),
+            groups: IdMap::of(users),
+            known: Mutex::default(),
+        }
+    }
+
+    const WHOLE: &str = "         0          0 4294967295\n";
+
+    #[test]
+    fn root_serves_everybody_under_their_own_name() {
+        let people = people(0, WHOLE);
+        assert_eq!(people.serves(), Serves::Everybody);
+        let root = people.who(0, 0).unwrap();
+        assert_eq!((&root.name[..], root.role), ("root", Role::Operator));
+        assert!(root.is_owner);
+        // A number without a name.
+        let user = people.who(3_999_999, 3_999_998).unwrap();
+        assert_eq!((&user.name[..], user.role), ("3999999", Role::User));
+        assert!(!user.is_owner);
+        let identity = user.identity.unwrap();
+        assert_eq!((identity.uid, identity.gid), (3_999_999, 3_999_998));
+        assert_eq!(identity.groups, [3_999_998]);
+    }
+
+    #[test]
+    fn another_user_serves_itself_root_and_operators() {
+        let people = people(3_999_999, WHOLE);
+        assert_eq!(people.serves(), Serves::Operators);
+        assert_eq!(people.who(3_999_999, 5).unwrap().role, Role::Operator);
+        assert_eq!(people.who(0, 0).unwrap().role, Role::Operator);
+        let error = people.who(3_999_998, 5).unwrap_err().to_string();
+        assert!(
+            error.contains("runs as 3999999, not as root") && error.contains("3999998 is none"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn members_of_the_group_are_operators() {
+        let mut people = people(0, WHOLE);
+        // Root's own group is there on every system.
+        people.operators = "root".to_string();
+        assert_eq!(people.who(3_999_999, 0).unwrap().role, Role::Operator);
+        assert_eq!(people.who(3_999_999, 7).unwrap().role, Role::User);
+    }
+
+    #[test]
+    fn in_a_namespace_of_one_user_that_one_is_known_by_name_and_nobody_else_is_served() {
+        let people = people(0, "         0    3999999          1\n");
+        assert_eq!(people.serves(), Serves::Itself);
+        let own = people.who(0, 0).unwrap();
+        assert_eq!((&own.name[..], own.role), ("3999999", Role::Operator));
+        assert_eq!(own.identity.as_ref().unwrap().uid, 3_999_999);
+        // The number that stands for everybody else, as the system counts by default.
+        let error = people.who(65_534, 65_534).unwrap_err();
+        assert!(matches!(error, Stranger::Hidden { .. }));
+        assert!(error.to_string().contains("user namespace of 3999999"));
+    }
+
+    #[test]
+    fn namespaces_of_containers_have_users_of_their_own() {
+        assert_eq!(IdMap::of("0 100000 65536\n"), IdMap::Many);
+        assert_eq!(IdMap::of("0 1000 1\n1 100000 65536\n"), IdMap::Many);
+        assert_eq!(IdMap::of(""), IdMap::Many);
+        let one = IdMap::of("0 1000 1\n");
+        assert_eq!((one.outside(0), one.outside(65_534)), (Some(1000), None));
+    }
+
+    #[test]
+    fn users_are_found_by_name() {
+        let people = people(0, WHOLE);
+        assert_eq!(people.named("root").unwrap().uid, 0);
+        assert_eq!(people.named("nobody-of-this-name"), None);
+        assert_eq!(people.named("-u"), None);
+        assert_eq!(group("root"), Some(0));
+        assert_eq!(group("no-group-of-this-name"), None);
+    }
+}
