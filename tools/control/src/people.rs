@@ -16,12 +16,9 @@
 //! [`KNOWN_FOR`] old, and bounded in number.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-use nix::unistd::{Gid, Group, Uid, User};
 
 use crate::principal::{GROUPS_MAX, Identity, Principal, Role};
 
@@ -183,12 +180,11 @@ impl People {
 
     /// The numbers of a user by name, if the system knows one. May wait for a command.
     pub fn named(&self, name: &str) -> Option<Identity> {
-        let uid = match User::from_name(name) {
-            Ok(Some(user)) => user.uid.as_raw(),
-            // A word that begins with - would be an option.
-            _ if name.starts_with('-') => return None,
-            _ => line_of("id", &["-u", name])?.parse().ok()?,
-        };
+        // A word that begins with - would be an option.
+        if name.starts_with('-') {
+            return None;
+        }
+        let uid = line_of("id", &["-u", name])?.parse().ok()?;
         let account = self.account(uid);
         Some(Identity {
             uid,
@@ -232,13 +228,8 @@ pub fn group(name: &str) -> Option<u32> {
     if name.is_empty() || name.starts_with('-') {
         return None;
     }
-    match Group::from_name(name) {
-        Ok(Some(group)) => Some(group.gid.as_raw()),
-        _ => {
-            let line = line_of("getent", &["group", name])?;
-            line.split(':').nth(2)?.parse().ok()
-        }
-    }
+    let line = line_of("getent", &["group", name])?;
+    line.split(':').nth(2)?.parse().ok()
 }
 
 /// The name of a user by number; the number itself where the system knows none.
@@ -248,17 +239,6 @@ pub fn name_of(uid: u32) -> String {
 
 fn account(uid: u32) -> Account {
     let number = uid.to_string();
-    if let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) {
-        let gid = user.gid;
-        let groups = CString::new(user.name.as_str()).ok();
-        let groups = groups.and_then(|name| nix::unistd::getgrouplist(&name, gid).ok());
-        let groups = groups.unwrap_or_else(|| vec![gid]);
-        return Account {
-            name: user.name,
-            gid: gid.as_raw(),
-            groups: groups.into_iter().map(Gid::as_raw).collect(),
-        };
-    }
     let asked = |option: &str| line_of("id", &[option, &number]);
     let words = |text: String| -> Vec<u32> {
         let words = text.split_ascii_whitespace();
