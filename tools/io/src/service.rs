@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -326,12 +326,9 @@ impl Engine {
                 }
             }
         }
-        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
-        for job in jobs {
-            let worker = self.jobs.get_mut(&job).and_then(|job| job.worker.as_mut());
-            if worker.is_some_and(|worker| worker.push().is_err()) {
-                self.fail(job, None);
-            }
+        // One that is gone has said why, or shows that it is, when its replies are collected.
+        for worker in self.jobs.values_mut().filter_map(|job| job.worker.as_mut()) {
+            let _ = worker.push();
         }
     }
 
@@ -365,11 +362,7 @@ impl Engine {
     fn collect(&mut self, packet: &mut [u8]) {
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in jobs {
-            loop {
-                let Some(worker) = self.jobs.get_mut(&id).and_then(|job| job.worker.as_mut())
-                else {
-                    break;
-                };
+            while let Some(worker) = self.jobs.get_mut(&id).and_then(|job| job.worker.as_mut()) {
                 match worker.socket.recv(packet) {
                     Ok(0) => {
                         self.fail(id, None);
@@ -513,7 +506,7 @@ impl Worker {
             .arg(worker::COMMAND)
             .env_clear()
             .current_dir("/")
-            .stdin(Stdio::from(OwnedFd::from(its)))
+            .stdin(Stdio::from(its))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
