@@ -47,6 +47,7 @@ use crate::paths::StateDir;
 use crate::people::{People, Serves};
 use crate::programs::ProgramStore;
 use crate::site_tree::Network;
+use crate::tls::Certificate;
 use crate::{config, ledger, overlay, paths, people, power, reading, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
@@ -81,8 +82,10 @@ pub struct Options {
     pub control_port: u16,
     /// TCP port of the boot service.
     pub boot_http_port: u16,
-    /// The API on TCP.
+    /// The API on TCP, on loopback.
     pub http: Http,
+    /// Where the API listens with TLS, for other machines.
+    pub listen: Option<SocketAddr>,
     /// Boot image.
     pub image: PathBuf,
     /// Network boot firmware.
@@ -147,6 +150,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let shared = control_state(&options, clock, table, hosts.clone(), listen, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
     let tcp = tcp_listener(&options.http)?;
+    let network = match options.listen {
+        None => None,
+        Some(address) => Some((bind(address, "--listen")?, certificate(&options.state)?)),
+    };
     let status = api::types::Status {
         version: env!("CARGO_PKG_VERSION").to_string(),
         instance,
@@ -156,6 +163,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             .as_ref()
             .and_then(|tcp| tcp.local_addr().ok())
             .map(|address| address.to_string()),
+        listen: network
+            .as_ref()
+            .and_then(|(listener, _)| listener.local_addr().ok())
+            .map(|address| address.to_string()),
+        fingerprint: network.as_ref().map(|(_, of)| of.fingerprint.to_string()),
         interface: options.interface.clone(),
         proxy_dhcp: options.proxy_dhcp,
         tree: widths(options.tree()),
@@ -185,14 +197,15 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         hosts,
     });
     let (unix_max, tcp_max) = bounded::limits();
+    let access = auth::Access {
+        shared: shared.clone(),
+        people: people.clone(),
+        token,
+        owner: people.own_name(),
+        open: true,
+    };
     if let Some(tcp) = tcp {
-        let loopback = tcp.local_addr()?.ip().is_loopback();
-        let access = auth::Access {
-            token,
-            owner: people.own_name(),
-            loopback,
-        };
-        let who = axum::middleware::from_fn_with_state(access, auth::over_tcp);
+        let who = axum::middleware::from_fn_with_state(access.clone(), auth::over_tcp);
         let routes = routes.clone().layer(who);
         bounded::little_buffer(&tcp);
         let connect = move |stream, address| {
@@ -202,6 +215,22 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         };
         let limits = bounded::tcp_limits(tcp_max);
         tokio::spawn(http_server::serve(tcp, limits, connect));
+    }
+    if let Some((listener, certificate)) = network {
+        let access = auth::Access {
+            open: false,
+            ..access
+        };
+        let who = axum::middleware::from_fn_with_state(access, auth::over_tcp);
+        let routes = routes.clone().layer(who);
+        bounded::little_buffer(&listener);
+        let connect = move |stream, address| {
+            let (held, peer) = bounded::Held::new(stream, address);
+            let routes = routes.clone().layer(Extension(ConnectInfo(peer)));
+            (certificate.accept(held), routes)
+        };
+        let limits = bounded::tcp_limits(tcp_max);
+        tokio::spawn(http_server::serve(listener, limits, connect));
     }
     // Before anybody can know that control runs, and end it.
     let signals = Signals::install()?;
@@ -552,6 +581,7 @@ fn control_state(
         table,
         events,
         ledger: past.ledger,
+        tokens: past.tokens,
         boots: std::collections::BTreeMap::new(),
         joined_unix_ms: std::collections::BTreeMap::new(),
         draining: std::collections::BTreeSet::new(),
@@ -696,22 +726,46 @@ async fn start_boot_service(
     Ok(Some(service))
 }
 
+/// The certificate of the API with TLS; a line of the log says its fingerprint.
+fn certificate(state: &StateDir) -> anyhow::Result<Certificate> {
+    let made = Certificate::load_or_make(&state.certificate(), &state.certificate_key());
+    let certificate = made.context("the API cannot listen with TLS")?;
+    tracing::info!(
+        "fingerprint of the API's certificate: {}",
+        certificate.fingerprint
+    );
+    Ok(certificate)
+}
+
+/// Listens at an address that `option` has given.
+fn bind(address: SocketAddr, option: &str) -> anyhow::Result<tokio::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address).with_context(|| {
+        format!("cannot listen at TCP {address} for the HTTP API; choose another address, or none ({option})")
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(tokio::net::TcpListener::from_std(listener)?)
+}
+
 fn tcp_listener(http: &Http) -> anyhow::Result<Option<tokio::net::TcpListener>> {
     let listener = match http {
         Http::None => return Ok(None),
-        Http::Address(address) => std::net::TcpListener::bind(address).with_context(|| {
-            format!("cannot listen at TCP {address} for the HTTP API; choose another --http ADDRESS, or --http none")
-        })?,
+        Http::Address(address) => bind(*address, "--http")?,
         Http::Stdin => {
             let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
-            std::net::TcpListener::from(fd)
+            let listener = std::net::TcpListener::from(fd);
+            listener.set_nonblocking(true)?;
+            tokio::net::TcpListener::from_std(listener)?
         }
     };
-    listener.set_nonblocking(true)?;
-    listener
+    let address = listener
         .local_addr()
         .context("--http-fd: this is not a listening TCP socket")?;
-    Ok(Some(tokio::net::TcpListener::from_std(listener)?))
+    if !address.ip().is_loopback() {
+        bail!(
+            "the HTTP API does not listen at {address} without TLS: everybody on the way could read tokens; give that address to --listen (api.listen), and --http (serve.http) one of loopback, or none"
+        );
+    }
+    Ok(Some(listener))
 }
 
 /// The group that may open the socket, if there is one; says whom control serves.

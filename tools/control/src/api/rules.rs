@@ -93,6 +93,9 @@ pub const RULES: &[(&str, &str, Need)] = &[
     ("GET", "/v1/status", Need::Look),
     ("POST", "/v1/stop", Need::Operate),
     ("GET", "/v1/timeline", Need::Look),
+    ("GET", "/v1/tokens", Need::Use),
+    ("POST", "/v1/tokens", Need::Use),
+    ("POST", "/v1/tokens/{id}/revoke", Need::Use),
 ];
 
 /// What a route needs; none for one that there is not.
