@@ -806,14 +806,22 @@ fn socket_group(people: &People, api: &config::Api) -> Option<u32> {
 
 /// Has the members of a group reach the socket: they may pass the folders to it and not list them.
 fn open_to_group(state: &StateDir, group: u32) -> anyhow::Result<()> {
+    let give = |path: &Path, mode: u32| {
+        std::os::unix::fs::chown(path, None, Some(group))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    };
+    let pass = |path: &Path| {
+        let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
+        match mode & 0o001 {
+            0 => give(path, mode | 0o010),
+            // A folder of others, whom everybody may pass already.
+            _ => Ok(()),
+        }
+    };
     let (run, socket) = (state.run(), state.socket());
-    for (path, mode) in [(state.path(), 0o710), (&run, 0o710), (&socket, 0o660)] {
-        let failed = || format!("cannot open {} to the group", path.display());
-        std::os::unix::fs::chown(path, None, Some(group)).with_context(failed)?;
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(path, mode).with_context(failed)?;
-    }
-    Ok(())
+    let done = pass(state.path()).and_then(|()| pass(&run));
+    done.and_then(|()| give(&socket, 0o660))
+        .with_context(|| format!("cannot open {} to group {group}", socket.display()))
 }
 
 fn unix_listener(state: &StateDir, group: Option<u32>) -> anyhow::Result<tokio::net::UnixListener> {

@@ -22,6 +22,7 @@ pub mod monitor;
 mod nodes;
 pub mod overlay;
 mod past;
+pub mod places;
 mod programs;
 mod queue;
 pub mod rules;

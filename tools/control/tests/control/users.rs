@@ -101,7 +101,7 @@ fn neither_of_two_users_reads_ends_or_changes_jobs_of_the_other() {
     let mut lab = shared_lab();
     lab.add_nodes(0..2);
     let program = lab.program("ann-program", "out secret-of-ann\nwait\n");
-    let submit = ["submit", "--no-precheck", "--quiet", &program];
+    let submit = ["submit", "--no-precheck", &program];
     let submitted = json_of(&lab, ANN, &submit[..]);
     let id = submitted["id"].as_u64().unwrap().to_string();
     let waiting = ["submit", "--no-precheck", "--hold", "-n", "2", &program];
@@ -175,8 +175,7 @@ fn a_hash_is_not_enough_to_use_a_file_and_nobody_speaks_for_another() {
     lab.add_nodes(0..1);
     let program = lab.program("ann-program", "out secret-of-ann\n");
     let secret = lab.program("input", "bytes of ann");
-    let with = format!("input={secret}");
-    let run = ["run", "--no-precheck", "--with", &with, &program];
+    let run = ["run", "--no-precheck", "--with", &secret, &program];
     let output = hearth_of(&lab, ANN, &run);
     assert_eq!(
         text(&output.stdout),
@@ -255,7 +254,12 @@ fn the_socket_is_the_groups_and_who_is_not_in_it_is_told_so() {
     if !is_root() {
         return;
     }
-    let lab = shared_lab();
+    let mut lab = shared_lab();
+    // A folder of its own.
+    lab.stop_control(false);
+    let private = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(lab.path(""), private).unwrap();
+    lab.start_control();
     let mode = |path: &str| {
         let path = lab.path(path);
         std::fs::metadata(path).unwrap().permissions().mode() & 0o777
