@@ -1,7 +1,7 @@
 //! Requests to a control node, over its unix socket or over the network with TLS.
 //!
-//! Key types: [`Client`], [`Remote`], [`RequestError`]. Neighbours: every command that asks control; `api`
-//! answers.
+//! Key types: [`Client`], [`Remote`], [`RequestError`]. Neighbours: every command that asks
+//! control; `tls` makes connections safe, `api` answers.
 //!
 //! Invariants: what follows the first answer is meant for the cluster that gave it
 //! (`api::instance`); one connection a request, so that the end of a streaming request (output,

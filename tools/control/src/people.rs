@@ -1,7 +1,7 @@
 //! The users of this machine: who is at the other end of the unix socket, and what they may do.
 //!
-//! Key types: [`People`], [`Serves`]. Neighbours: `serve` makes one and opens the socket to a group;
-//! `api::auth` asks for each connection; `user` names the user of a command.
+//! Key types: [`People`], [`Serves`]. Neighbours: `serve` makes one and opens the socket to a
+//! group; `api::auth` asks for each connection; `user` names the user of a command.
 //!
 //! The system says the numbers of whoever connected (SO_PEERCRED). `/etc/passwd` and `/etc/group`
 //! say the name and the groups, and where they do not know the number, the commands `id` and

@@ -1,13 +1,14 @@
 //! The program store of control: program files by their BLAKE3 hash, on disk, bounded.
 //!
 //! Key types: [`ProgramStore`], [`Upload`] (a file being received), [`page_list`] (the list of
-//! page hashes beside each file), [`owners`] (who has sent each). Neighbours: `api::programs` (PUT),
-//! `jobs` (reads pages of a program while it runs).
+//! page hashes beside each file), [`owners`] (who has sent each). Neighbours: `api::programs`
+//! (PUT), `jobs` (reads pages of a program while it runs).
 //!
 //! Invariants: a file appears under its name only when all of it is there and its hash is that
-//! name; what an earlier run left is given out only once its hash was found to be its name; a
-//! nobody is given a file by its hash who has not sent it, but for operators; a program in use by a job is never evicted, and none for a file that has not arrived; the files
-//! never grow over their bound (their lists of page hashes add a 128th, uploads under way as much
+//! name; what an earlier run left is given out only once its hash was found to be its name; nobody
+//! is given a file by its hash who has not sent it, but for operators; a program in use by a job is
+//! never evicted, and none for a file that has not arrived; the files never grow over their bound
+//! (their lists of page hashes add a 128th, those of their owners less, uploads under way as much
 //! again at most), nor their number over [`FILES_MAX`]; a file is open only while somebody uses it.
 
 mod owners;

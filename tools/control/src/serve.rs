@@ -6,10 +6,11 @@
 //! Invariant: the unix socket appears last, so whoever can connect finds everything working; one
 //! control node at a time has a state directory (a lock held to the end of the process).
 
+mod listeners;
+
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -44,11 +45,10 @@ use crate::nodes::{Admission, Machine, NodeTable};
 use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
-use crate::people::{People, Serves};
+use crate::people::People;
 use crate::programs::ProgramStore;
 use crate::site_tree::Network;
-use crate::tls::Certificate;
-use crate::{config, ledger, overlay, paths, people, power, reading, secrets, udp};
+use crate::{config, ledger, overlay, paths, power, reading, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -149,10 +149,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let checkpointer = past.checkpointer.clone();
     let shared = control_state(&options, clock, table, hosts.clone(), listen, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
-    let tcp = tcp_listener(&options.http)?;
+    let tcp = listeners::tcp_listener(&options.http)?;
     let network = match options.listen {
         None => None,
-        Some(address) => Some((bind(address, "--listen")?, certificate(&options.state)?)),
+        Some(address) => Some((
+            listeners::bind(address, "--listen")?,
+            listeners::certificate(&options.state)?,
+        )),
     };
     let status = api::types::Status {
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -234,8 +237,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     }
     // Before anybody can know that control runs, and end it.
     let signals = Signals::install()?;
-    let group = socket_group(&people, &options.config.api);
-    let unix = unix_listener(&options.state, group)?;
+    let group = listeners::socket_group(&people, &options.config.api);
+    let unix = listeners::unix_listener(&options.state, group)?;
     let unix = bounded::Bounded::new(unix, unix_max);
     let who = axum::middleware::from_fn_with_state(people, auth::at_socket);
     let routes = routes.layer(who);
@@ -724,126 +727,4 @@ async fn start_boot_service(
     let service = Arc::new(service);
     tokio::spawn(service.serve_http(listener));
     Ok(Some(service))
-}
-
-/// The certificate of the API with TLS; a line of the log says its fingerprint.
-fn certificate(state: &StateDir) -> anyhow::Result<Certificate> {
-    let made = Certificate::load_or_make(&state.certificate(), &state.certificate_key());
-    let certificate = made.context("the API cannot listen with TLS")?;
-    tracing::info!(
-        "fingerprint of the API's certificate: {}",
-        certificate.fingerprint
-    );
-    Ok(certificate)
-}
-
-/// Listens at an address that `option` has given.
-fn bind(address: SocketAddr, option: &str) -> anyhow::Result<tokio::net::TcpListener> {
-    let listener = std::net::TcpListener::bind(address).with_context(|| {
-        format!("cannot listen at TCP {address} for the HTTP API; choose another address, or none ({option})")
-    })?;
-    listener.set_nonblocking(true)?;
-    Ok(tokio::net::TcpListener::from_std(listener)?)
-}
-
-fn tcp_listener(http: &Http) -> anyhow::Result<Option<tokio::net::TcpListener>> {
-    let listener = match http {
-        Http::None => return Ok(None),
-        Http::Address(address) => bind(*address, "--http")?,
-        Http::Stdin => {
-            let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
-            let listener = std::net::TcpListener::from(fd);
-            listener.set_nonblocking(true)?;
-            tokio::net::TcpListener::from_std(listener)?
-        }
-    };
-    let address = listener
-        .local_addr()
-        .context("--http-fd: this is not a listening TCP socket")?;
-    if !address.ip().is_loopback() {
-        bail!(
-            "the HTTP API does not listen at {address} without TLS: everybody on the way could read tokens; give that address to --listen (api.listen), and --http (serve.http) one of loopback, or none"
-        );
-    }
-    Ok(Some(listener))
-}
-
-/// The group that may open the socket, if there is one; says whom control serves.
-fn socket_group(people: &People, api: &config::Api) -> Option<u32> {
-    let control = people.own_name();
-    match people.serves() {
-        Serves::Everybody => {
-            let group = people::group(&api.group);
-            match (group, api.group.as_str()) {
-                (Some(_), name) => tracing::info!("members of the group {name} may run jobs"),
-                (None, "") => tracing::info!("only root may use the socket: api.group is empty"),
-                (None, name) => tracing::info!(
-                    "only root may use the socket: there is no group {name} (`groupadd --system {name}`, then `usermod -aG {name} USER` for each user, and start again)"
-                ),
-            }
-            group
-        }
-        Serves::Operators => {
-            // A group that the system lets this user give a file to is one that they are in.
-            let group = people::group(&api.operators);
-            let group = group.filter(|group| people.own_groups().contains(group));
-            let others = group.map_or(String::new(), |_| {
-                format!(" and members of the group {}", api.operators)
-            });
-            tracing::info!(
-                "serves {control}, root{others} only: it does not run as root, so it cannot act for other users"
-            );
-            group
-        }
-        Serves::Itself => {
-            tracing::info!(
-                "serves {control} only: in a user namespace nobody else can be told apart"
-            );
-            None
-        }
-    }
-}
-
-/// Has the members of a group reach the socket: they may pass the folders to it and not list them.
-fn open_to_group(state: &StateDir, group: u32) -> anyhow::Result<()> {
-    let give = |path: &Path, mode: u32| {
-        std::os::unix::fs::chown(path, None, Some(group))?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-    };
-    let pass = |path: &Path| {
-        let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
-        match mode & 0o001 {
-            0 => give(path, mode | 0o010),
-            // A folder of others, whom everybody may pass already.
-            _ => Ok(()),
-        }
-    };
-    let (run, socket) = (state.run(), state.socket());
-    let done = pass(state.path()).and_then(|()| pass(&run));
-    done.and_then(|()| give(&socket, 0o660))
-        .with_context(|| format!("cannot open {} to group {group}", socket.display()))
-}
-
-fn unix_listener(state: &StateDir, group: Option<u32>) -> anyhow::Result<tokio::net::UnixListener> {
-    let path = state.socket();
-    remove_stale(&path)?;
-    let listener = tokio::net::UnixListener::bind(&path).with_context(|| {
-        format!(
-            "cannot listen at {}; a socket path holds 107 bytes, so choose a shorter --state-dir",
-            path.display()
-        )
-    })?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    if let Some(group) = group {
-        open_to_group(state, group)?;
-    }
-    Ok(listener)
-}
-
-/// Removes the socket of a control node that crashed; the lock says that none runs.
-fn remove_stale(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

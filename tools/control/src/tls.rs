@@ -1,11 +1,12 @@
 //! TLS for the API over the network: the control node's certificate, and clients that know it by
 //! its fingerprint.
 //!
-//! Key types: [`Certificate`] (made at the first start), [`Fingerprint`], [`Accepting`] (a connection
-//! whose handshake is under way). Neighbours: `serve` listens, `client` connects.
+//! Key types: [`Certificate`] (made at the first start), [`Fingerprint`], [`Accepting`] (a
+//! connection whose handshake is under way). Neighbours: `serve` listens, `client` connects.
 //!
 //! A cluster's control node has no name that an authority would sign for, so the certificate signs
-//! itself, and whoever connects knows its fingerprint beforehand. Names and dates in it say nothing.
+//! itself, and whoever connects knows its fingerprint beforehand. Names and dates in it say
+//! nothing.
 //!
 //! Invariants: the private key is its owner's alone, as the other secrets are; nothing is sent to a
 //! node whose certificate has another fingerprint; TLS 1.3 and no other version.

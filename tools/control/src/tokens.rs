@@ -4,11 +4,11 @@
 //! shown once). Neighbours: `control::Core` has them, `api::tokens` makes, lists and revokes them,
 //! `api::auth` asks for each request over TCP.
 //!
-//! A token is `hearth-NUMBER-SECRET`. Its number finds the row, and the hash of all of it is compared
-//! in constant time, also where there is no such row.
+//! A token is `hearth-NUMBER-SECRET`. Its number finds the row, and the hash of all of it is
+//! compared in constant time, also where there is no such row.
 //!
-//! Invariants: no text of a token is kept or logged, only its hash; nobody gets more by a token than
-//! who made it has; a token that was revoked or has expired is good for nothing.
+//! Invariants: no text of a token is kept or logged, only its hash; nobody gets more by a token
+//! than who made it has; a token that was revoked or has expired is good for nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;

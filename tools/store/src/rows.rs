@@ -1,8 +1,8 @@
 //! One row type a table, and the bounds of the tables.
 //!
 //! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`], [`SpecRow`],
-//! [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`StreamRow`], [`TokenRow`],
-//! [`Limits`].
+//! [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`StreamRow`],
+//! [`TokenRow`], [`Limits`].
 //! Neighbours: [`crate::batch`] carries them in, [`crate::Query`] gives them out.
 //!
 //! Invariant: widths are fixed and nothing here is interpreted: words such as a job's state are

@@ -1,5 +1,5 @@
-//! Places for connections over the unix socket, shared among users: nobody keeps the others out, and
-//! all of them together not the operator.
+//! Places for connections over the unix socket, shared among users: nobody keeps the others out,
+//! and all of them together not the operator.
 //!
 //! Key types: [`Places`], [`Place`]. Neighbour: `bounded` asks for one for each connection.
 //!

@@ -289,13 +289,11 @@ struct Others {
 impl Others {
     fn start(before: &[&str]) -> Others {
         let dir = tempfile::tempdir().unwrap();
-        let (user, group) = (ANN.into(), ANN.into());
-        nix::unistd::chown(
-            dir.path(),
-            Some(nix::unistd::Uid::from_raw(user)),
-            Some(group_id(group)),
-        )
-        .unwrap();
+        let ann = (
+            nix::unistd::Uid::from_raw(ANN),
+            nix::unistd::Gid::from_raw(ANN),
+        );
+        nix::unistd::chown(dir.path(), Some(ann.0), Some(ann.1)).unwrap();
         let mut words = before.to_vec();
         words.extend([
             env!("CARGO_BIN_EXE_hearth"),
@@ -337,10 +335,6 @@ impl Others {
         command.arg("--state-dir").arg(self.path()).args(args);
         parts(&finish(of(&command, user, user, &[]).spawn().unwrap()))
     }
-}
-
-fn group_id(number: u32) -> nix::unistd::Gid {
-    nix::unistd::Gid::from_raw(number)
 }
 
 impl Drop for Others {
