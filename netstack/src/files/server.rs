@@ -9,6 +9,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use core::ops::RangeInclusive;
 
 use super::wire::{FileCall, FileData, FileFetch, FileReply, INLINE_OUTPUT, Standing, channel_of};
 use super::{
@@ -25,6 +26,8 @@ use crate::wire::key::{Direction, Key};
 /// Largest window of a channel, in fragments. Sixty-four nodes share a service, which has a buffer
 /// of its socket for all of them.
 const MOST_FRAGMENTS: u32 = 64;
+/// Linux's EIO.
+const EIO: i64 = 5;
 
 /// A rank that may call.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +81,8 @@ enum Outgoing {
 
 #[derive(Debug)]
 struct Channel {
+    /// The run that its handles are of.
+    run: u64,
     node: NodeId,
     receive: Option<(BootEpoch, Key, ReplayWindow)>,
     key: Key,
@@ -96,7 +101,10 @@ struct Channel {
 /// All channels of a service.
 #[derive(Debug)]
 pub struct Server {
+    /// The run that jobs begin with.
     run: u64,
+    /// The last run that a job was begun again with.
+    latest: u64,
     channels: BTreeMap<ChannelId, Channel>,
     timers: BTreeSet<(Instant, ChannelId)>,
     requests: VecDeque<Request>,
@@ -108,6 +116,7 @@ impl Server {
     pub fn new(run: u64) -> Self {
         Self {
             run,
+            latest: run,
             channels: BTreeMap::new(),
             timers: BTreeSet::new(),
             requests: VecDeque::new(),
@@ -117,16 +126,20 @@ impl Server {
 
     /// Lets the ranks of a job call.
     pub fn admit(&mut self, job: JobId, members: impl IntoIterator<Item = Member>) {
+        let known = self.channels.range(channels_of(job));
+        let run = known.map(|(_, channel)| channel.run).max();
+        let run = run.unwrap_or(self.run);
         for member in members {
             let id = ChannelId {
                 job,
                 rank: member.rank,
             };
             let channel = Channel {
+                run,
                 node: member.node,
                 receive: None,
                 key: member.key,
-                transmit: member.key.files_direction(Direction::ToNode, self.run),
+                transmit: member.key.files_direction(Direction::ToNode, run),
                 sequence: 0,
                 address: None,
                 calls: BTreeMap::new(),
@@ -145,13 +158,7 @@ impl Server {
 
     /// The job has ended: nobody calls any more.
     pub fn close(&mut self, job: JobId) {
-        let of_job = |rank| ChannelId {
-            job,
-            rank: Rank(rank),
-        };
-        let range = of_job(0)..=of_job(u32::MAX);
-        let gone: Vec<ChannelId> = self.channels.range(range).map(|(id, _)| *id).collect();
-        for id in gone {
+        for id in self.channels_of(job) {
             if let Some(Channel {
                 timer: Some(at), ..
             }) = self.channels.remove(&id)
@@ -160,6 +167,25 @@ impl Server {
             }
         }
         self.requests.retain(|request| request.channel.job != job);
+    }
+
+    /// Who carried out the calls of a job is gone, with all that it had open: its channels begin
+    /// another run. Each call that the nodes have no reply to fails with EIO, as nobody knows which
+    /// of them were carried out; none is given out again.
+    pub fn begin_again(&mut self, job: JobId) {
+        self.latest += 1;
+        self.requests.retain(|request| request.channel.job != job);
+        for id in self.channels_of(job) {
+            if let Some(channel) = self.channels.get_mut(&id) {
+                channel.begin_again(self.latest);
+            }
+            self.schedule(id);
+        }
+    }
+
+    fn channels_of(&self, job: JobId) -> Vec<ChannelId> {
+        let channels = self.channels.range(channels_of(job));
+        channels.map(|(id, _)| *id).collect()
     }
 
     /// What was counted.
@@ -209,7 +235,7 @@ impl Server {
         match header.kind {
             Kind::FileCall => {
                 let call = FileCall::parse(payload).ok()?;
-                if call.run != 0 && call.run != self.run {
+                if call.run != 0 && call.run != channel.run {
                     channel.outgoing.clear();
                     let standing = Outgoing::Standing(call.number, Standing::OtherRun);
                     channel.outgoing.push_back(standing);
@@ -266,9 +292,8 @@ impl Server {
             if at > now {
                 return None;
             }
-            let run = self.run;
             let channel = self.channels.get_mut(&id)?;
-            let sent = channel.transmit(now, id, run, out);
+            let sent = channel.transmit(now, id, out);
             self.schedule(id);
             if sent.is_some() {
                 return sent;
@@ -277,7 +302,30 @@ impl Server {
     }
 }
 
+/// All channels of a job.
+fn channels_of(job: JobId) -> RangeInclusive<ChannelId> {
+    let of_job = |rank| ChannelId {
+        job,
+        rank: Rank(rank),
+    };
+    of_job(0)..=of_job(u32::MAX)
+}
+
 impl Channel {
+    /// Begins another run. Calls stay known by their numbers, so that a copy of one that comes late
+    /// is not taken for a new call.
+    fn begin_again(&mut self, run: u64) {
+        self.run = run;
+        self.transmit = self.key.files_direction(Direction::ToNode, run);
+        self.sequence = 0;
+        self.outgoing.clear();
+        for (number, state) in &mut self.calls {
+            self.puller.forget(*number);
+            *state = State::Done(Reply::plain(-EIO));
+            self.outgoing.push_back(Outgoing::Reply(*number));
+        }
+    }
+
     /// The payload of a datagram that is new and of this channel.
     fn open<'a>(&mut self, packet: &Packet<'a>) -> Option<&'a [u8]> {
         let header = packet.header();
@@ -394,10 +442,9 @@ impl Channel {
         &mut self,
         now: Instant,
         id: ChannelId,
-        run: u64,
         out: &mut [u8],
     ) -> Option<(usize, SocketAddr)> {
-        let to = self.address?;
+        let (to, run) = (self.address?, self.run);
         while let Some(outgoing) = self.outgoing.front_mut() {
             let (number, fragment) = match outgoing {
                 Outgoing::Output(number, fragments) => {
@@ -412,7 +459,7 @@ impl Channel {
                 Outgoing::Standing(number, standing) => {
                     let reply = FileReply::without_result(id, *number, *standing);
                     self.outgoing.pop_front();
-                    let length = self.seal(Kind::FileReply, run, out, |writer| reply.emit(writer));
+                    let length = self.seal(Kind::FileReply, out, |writer| reply.emit(writer));
                     return Some((length, to));
                 }
                 Outgoing::Reply(number) => {
@@ -456,18 +503,12 @@ impl Channel {
             number,
             fragments,
         };
-        let length = self.seal(Kind::FileFetch, run, out, |writer| fetch.emit(writer));
+        let length = self.seal(Kind::FileFetch, out, |writer| fetch.emit(writer));
         Some((length, to))
     }
 
-    fn seal(
-        &mut self,
-        kind: Kind,
-        run: u64,
-        out: &mut [u8],
-        payload: impl FnOnce(&mut Writer<'_>),
-    ) -> usize {
-        let header = header(kind, self.node, run, &mut self.sequence);
+    fn seal(&mut self, kind: Kind, out: &mut [u8], payload: impl FnOnce(&mut Writer<'_>)) -> usize {
+        let header = header(kind, self.node, self.run, &mut self.sequence);
         datagram::emit(header, Some(&self.transmit), out, payload)
     }
 }

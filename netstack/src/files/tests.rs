@@ -255,6 +255,48 @@ fn another_run_of_the_service_fails_what_was_under_way_once() {
 }
 
 #[test]
+fn a_job_that_begins_again_fails_what_was_under_way_and_repeats_nothing() {
+    // Heard before, and not: a node that knows no run asks under none.
+    for heard_before in [true, false] {
+        let mut world = World::new(6, 0, 0);
+        let write = |at: u64| {
+            let call = Call::new(Op::Write, 1).with_words([at]);
+            call.with_input(std::vec![7; 4])
+        };
+        if heard_before {
+            world.client.submit(world.now, write(0)).expect("room");
+            world.run_until(1);
+        }
+        let before = world.completed.len();
+        let number = world.client.submit(world.now, write(4)).expect("room");
+        let mut out = [0; MAX_DATAGRAM];
+        let length = world.client.poll_transmit(world.now, &mut out);
+        let call = out[..length.expect("a call")].to_vec();
+        world
+            .server
+            .handle_datagram(world.now, node_address(), &call);
+        let given = world.server.poll_event().expect("given out");
+        world.server.begin_again(CHANNEL.job);
+        // What is said of the other run is lost: the call comes once more, under the run before.
+        while world
+            .server
+            .poll_transmit(world.now, &mut out)
+            .is_some_and(|(length, _)| length > 0)
+        {}
+        let late = Reply::plain(4);
+        world.server.complete(CHANNEL, given.number, late);
+        world.run_until(before + 1);
+        assert_eq!(world.completed[before].reply, Reply::plain(-5));
+        assert!(!world.given.contains_key(&number), "given out again");
+        assert_eq!(world.client.run(), 2);
+        world.client.submit(world.now, write(8)).expect("room");
+        world.run_until(before + 2);
+        assert_eq!(world.completed[before + 1].reply.result, 4);
+        assert_eq!(world.server.counters().calls, before as u64 + 2);
+    }
+}
+
+#[test]
 fn a_dead_service_is_an_error_after_a_while() {
     let mut world = World::new(5, 1_000, 0);
     let read = Call::new(Op::Read, 1).with_room(10);

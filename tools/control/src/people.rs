@@ -204,10 +204,7 @@ impl People {
             true => None,
             false => line_of("id", &["-u", name])?.parse().ok(),
         };
-        let uid = match User::from_name(name) {
-            Ok(Some(user)) => Some(user.uid.as_raw()),
-            _ => asked(),
-        };
+        let uid = asked();
         let mut known = self.known.lock().expect("no panic while held");
         if known.names.len() >= KNOWN_MAX {
             known.names.clear();

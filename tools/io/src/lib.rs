@@ -6,6 +6,7 @@
 //! | [`service`] | the socket, the channels of all ranks, a worker for each job |
 //! | [`worker`] | the process that carries the calls of one job out |
 //! | [`message`] | what service and worker say to each other |
+//! | [`fair`] | calls that wait for a worker, rank by rank |
 //!
 //! Neighbours: `netstack::files` has the protocol with the nodes, the control node says which jobs
 //! there are.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod fair;
 pub mod job;
 mod message;
 pub mod service;

@@ -27,6 +27,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair};
 
+use crate::fair::Queue;
 use crate::job::JobFiles;
 use crate::message::{self, Setup};
 use crate::worker;
@@ -213,7 +214,7 @@ struct Worker {
     socket: UnixDatagram,
     ready: bool,
     /// Calls that it has not taken.
-    queue: VecDeque<Vec<u8>>,
+    queue: Queue,
     /// Calls that it has not answered.
     open: BTreeSet<(Rank, u64)>,
 }
@@ -222,16 +223,17 @@ impl Engine {
     fn run(&mut self) {
         let mut datagram = [0; MAX_DATAGRAM + 1];
         let mut packet = vec![0; message::MAX];
+        let mut more = false;
         while self.obey() {
-            let more = self.receive(&mut datagram);
+            let heard = self.wait(more);
+            more = self.receive(&mut datagram);
+            for job in heard {
+                self.collect(job, &mut packet);
+            }
             self.hand_out();
-            self.collect(&mut packet);
             self.transmit(&mut datagram);
             self.bury();
             self.told().counters = self.server.counters();
-            if !more {
-                self.wait();
-            }
         }
         for (_, job) in std::mem::take(&mut self.jobs) {
             self.ending.extend(
@@ -239,7 +241,9 @@ impl Engine {
                     .map(|worker| (worker.child, Instant::now() + GRACE)),
             );
         }
-        while !self.ending.is_empty() {
+        // One that a disk holds fast cannot be killed, and is left.
+        let until = Instant::now() + GRACE + GRACE;
+        while !self.ending.is_empty() && Instant::now() < until {
             self.bury();
             std::thread::sleep(LOOK);
         }
@@ -273,8 +277,13 @@ impl Engine {
     }
 
     fn admit(&mut self, files: JobFiles) {
+        let is_known = self.jobs.contains_key(&files.job);
         self.close(files.job);
         self.server.admit(files.job, files.members);
+        if is_known {
+            // Handles of the worker before are void.
+            self.server.begin_again(files.job);
+        }
         let setup = Setup {
             user: files.user,
             exports: files.exports,
@@ -326,9 +335,10 @@ impl Engine {
                 }
             }
         }
-        // One that is gone has said why, or shows that it is, when its replies are collected.
-        for worker in self.jobs.values_mut().filter_map(|job| job.worker.as_mut()) {
-            let _ = worker.push();
+        for job in self.jobs.values_mut() {
+            if let Some(worker) = job.worker.as_mut() {
+                worker.give();
+            }
         }
     }
 
@@ -358,57 +368,58 @@ impl Engine {
         job.worker.as_mut().ok_or(None)
     }
 
-    /// Takes replies.
-    fn collect(&mut self, packet: &mut [u8]) {
-        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
-        for id in jobs {
-            while let Some(worker) = self.jobs.get_mut(&id).and_then(|job| job.worker.as_mut()) {
-                match worker.socket.recv(packet) {
-                    Ok(0) => {
-                        self.fail(id, None);
-                        break;
+    /// Takes what a worker has said.
+    fn collect(&mut self, id: JobId, packet: &mut [u8]) {
+        let mut is_reset = false;
+        loop {
+            let job = self.jobs.get_mut(&id);
+            let Some(worker) = job.and_then(|job| job.worker.as_mut()) else {
+                return;
+            };
+            match worker.socket.recv(packet) {
+                Ok(0) => return self.fail(id, None),
+                Ok(length) if !worker.ready => match &packet[..length] {
+                    message::READY => worker.ready = true,
+                    why => {
+                        let why = String::from_utf8_lossy(why).into_owned();
+                        return self.fail(id, Some(why));
                     }
-                    Ok(length) if !worker.ready => match &packet[..length] {
-                        message::READY => worker.ready = true,
-                        why => {
-                            let why = String::from_utf8_lossy(why).into_owned();
-                            self.fail(id, Some(why));
-                            break;
-                        }
-                    },
-                    Ok(length) => {
-                        if let Ok((rank, number, reply)) = message::parse_reply(&packet[..length])
-                            && worker.open.remove(&(rank, number))
-                        {
-                            self.server
-                                .complete(ChannelId { job: id, rank }, number, reply);
-                        }
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(_) => {
-                        self.fail(id, None);
-                        break;
+                },
+                Ok(length) => {
+                    if let Ok((rank, number, reply)) = message::parse_reply(&packet[..length])
+                        && worker.open.remove(&(rank, number))
+                    {
+                        worker.queue.done(rank);
+                        let channel = ChannelId { job: id, rank };
+                        self.server.complete(channel, number, reply);
                     }
                 }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // It ended with calls unread: what it said before is behind this error.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset && !is_reset => {
+                    is_reset = true;
+                }
+                Err(_) => return self.fail(id, None),
             }
         }
     }
 
-    /// A worker has ended: nobody knows which of its calls were carried out.
+    /// A worker has ended: nobody knows which of its calls were carried out, and what it had open
+    /// is gone. Its ranks are told that another run of the service begins, as they would be after
+    /// the end of the whole service: calls under way fail, and handles are void.
     fn fail(&mut self, id: JobId, why: Option<String>) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let job = self.jobs.get_mut(&id);
+        let Some(worker) = job.and_then(|job| {
+            job.died = Some(Instant::now());
+            job.worker.take()
+        }) else {
             return;
         };
-        let Some(worker) = job.worker.take() else {
-            return;
-        };
-        job.died = Some(Instant::now());
-        let why = why.unwrap_or_else(|| "the worker has ended".to_owned());
-        for (rank, number) in worker.open {
-            let channel = ChannelId { job: id, rank };
-            self.server.complete(channel, number, Reply::plain(-EIO));
-        }
+        self.server.begin_again(id);
         self.ending.push((worker.child, Instant::now()));
+        let why = why.unwrap_or_else(|| {
+            "the process that carried its calls out has ended; what was open gives EIO".to_owned()
+        });
         self.tell(id, Some(why));
     }
 
@@ -453,8 +464,9 @@ impl Engine {
             });
     }
 
-    /// Waits until something is to be done.
-    fn wait(&mut self) {
+    /// Waits until something is to be done, not at all where datagrams may wait (`more`). Gives
+    /// the jobs whose workers have said something.
+    fn wait(&mut self, more: bool) -> Vec<JobId> {
         let due = self.server.poll_timeout().map(|at| {
             let micros = at.saturating_since(self.now()).as_micros();
             Duration::from_micros(micros)
@@ -466,6 +478,7 @@ impl Engine {
         };
         // Rounded up: a wait of nothing would be none.
         let timeout = match wait {
+            _ if more => PollTimeout::ZERO,
             Some(wait) => {
                 let millis = wait.as_micros().div_ceil(1_000);
                 PollTimeout::try_from(millis.min(60_000) as i32).unwrap_or(PollTimeout::MAX)
@@ -482,15 +495,26 @@ impl Engine {
             ),
             PollFd::new(self.woken.as_fd(), PollFlags::POLLIN),
         ];
-        for worker in self.jobs.values().filter_map(|job| job.worker.as_ref()) {
-            let wants = match worker.queue.is_empty() {
-                true => PollFlags::POLLIN,
-                false => PollFlags::POLLIN | PollFlags::POLLOUT,
+        let mut jobs = Vec::new();
+        for (id, job) in &self.jobs {
+            let Some(worker) = &job.worker else { continue };
+            let wants = match worker.queue.front() {
+                None => PollFlags::POLLIN,
+                Some(_) => PollFlags::POLLIN | PollFlags::POLLOUT,
             };
             fds.push(PollFd::new(worker.socket.as_fd(), wants));
+            jobs.push(*id);
         }
         // Interrupted or failed: everything is looked at again.
-        let _ = poll(&mut fds, timeout);
+        if poll(&mut fds, timeout).is_err() {
+            return jobs;
+        }
+        let said = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
+        let has_said = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| events.intersects(said));
+        let heard = fds[2..].iter().zip(jobs);
+        heard
+            .filter_map(|(fd, job)| has_said(fd).then_some(job))
+            .collect()
     }
 }
 
@@ -514,7 +538,7 @@ impl Worker {
             child,
             socket,
             ready: false,
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             open: BTreeSet::new(),
         })
     }
@@ -523,18 +547,17 @@ impl Worker {
         let (rank, number) = (request.channel.rank, request.number);
         self.open.insert((rank, number));
         let packet = message::call_packet(rank, number, &request.call);
-        self.queue.push_back(packet);
+        self.queue.push(rank, packet);
     }
 
-    /// Gives the worker what it takes; an error when it is gone.
-    fn push(&mut self) -> io::Result<()> {
+    /// Gives the worker what it takes. One that is gone takes nothing: what it said last is read
+    /// before its end.
+    fn give(&mut self) {
         while let Some(packet) = self.queue.front() {
-            match self.socket.send(packet) {
-                Ok(_) => self.queue.pop_front(),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            };
+            if self.socket.send(packet).is_err() {
+                break;
+            }
+            self.queue.pop();
         }
-        Ok(())
     }
 }

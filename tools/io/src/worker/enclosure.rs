@@ -3,30 +3,38 @@
 //!
 //! | step | by what |
 //! |---|---|
+//! | nothing of the service's | all descriptors but the socket closed |
 //! | nobody else's mounts | a mount namespace; with a user namespace where it is not root |
+//! | no export that the user could not reach | opened as the job's user, without symbolic links |
 //! | nothing but the exports | a new root in memory, exports bound into it, `pivot_root` |
-//! | no devices, no set-user-id | `nodev`, `nosuid` on every mount below an export |
+//! | no other processes | what the kernel tells of itself (`/proc`, `/sys`) is covered |
+//! | no devices, no set-user-id | `nodev`, `nosuid` on every mount, read again at the end |
 //! | another user for good | `setgroups`, `setresgid`, `setresuid`, all three numbers |
-//! | nothing left to gain | no new privileges, no capabilities |
+//! | nothing left to gain | no new privileges, no capabilities, read again at the end |
 //! | it dies with its service | `PR_SET_PDEATHSIG` |
+//!
+//! Paths are walked by descriptors and without symbolic links until the process is shut in: a user
+//! may change what is below an export at any time.
 //!
 //! Invariant: [`enter`] either does all of it or says what it could not do.
 
+use std::ffi::OsString;
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{self, OFlag};
+use nix::fcntl::{self, AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{self, MntFlags, MsFlags};
 use nix::sched::{self, CloneFlags};
 use nix::sys::prctl;
 use nix::sys::resource::{self, Resource};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{self, Mode};
-use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{self, Gid, Uid};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::job::{Export, User};
 use crate::message::Setup;
@@ -36,17 +44,45 @@ const BASE: &str = "/tmp";
 /// Where the old root is for a moment.
 const OLD: &str = ".old";
 /// The new root holds directories and no bytes.
-const ROOT_OPTIONS: &str = "size=1m,mode=755";
+const ROOT_OPTIONS: &str = "size=1m,nr_inodes=4k,mode=755";
 /// Scratch files of a job.
-const SCRATCH_OPTIONS: &str = "size=64m,mode=1777";
+const SCRATCH_OPTIONS: &str = "size=64m,nr_inodes=16k,mode=1777";
+/// What covers a file system that is not to be seen: nothing, and room for nothing.
+const COVER_OPTIONS: &str = "size=4k,nr_inodes=2,mode=555";
+/// File systems through which a process reaches others, or the machine.
+const COVERED: [&str; 16] = [
+    "proc",
+    "sysfs",
+    "devtmpfs",
+    "devpts",
+    "cgroup",
+    "cgroup2",
+    "debugfs",
+    "tracefs",
+    "securityfs",
+    "configfs",
+    "bpf",
+    "pstore",
+    "efivarfs",
+    "fusectl",
+    "binfmt_misc",
+    "nsfs",
+];
 /// Open files of a worker: those of 64 ranks.
 const OPEN_FILES: u64 = 64 * 260;
+/// Most mounts below one export.
+const MOST_MOUNTS: usize = 256;
 /// Flags that an export has whatever was asked for.
 const ALWAYS: MsFlags = MsFlags::MS_NODEV.union(MsFlags::MS_NOSUID);
+/// Flags of the mounts that are the worker's own.
+const QUIET: MsFlags = ALWAYS.union(MsFlags::MS_NOEXEC);
+/// How a directory is opened that is only to be named.
+const NAMED: OFlag = OFlag::O_PATH
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_CLOEXEC);
 /// What root keeps, where root is the job's user: what makes it root for files.
 const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
-    .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
 
@@ -76,19 +112,41 @@ pub fn enter(setup: &Setup) -> Result<OwnedFd, String> {
     if !uid.is_root() {
         map_user(uid, gid).map_err(|error| format!("the user namespace's numbers: {error}"))?;
     }
-    make_root(&open_exports(&setup.exports)?)?;
+    let other = setup.user.as_ref().filter(|_| uid.is_root());
+    if let Some(user) = other {
+        set_groups(user)?;
+    }
+    make_root(&open_exports(&setup.exports, other)?)?;
     leave_old_root()?;
-    let limit = OPEN_FILES;
-    let (_, most) = resource::getrlimit(Resource::RLIMIT_NOFILE).map_err(said("getrlimit"))?;
-    let limit = if uid.is_root() {
-        limit
-    } else {
-        limit.min(most)
-    };
-    resource::setrlimit(Resource::RLIMIT_NOFILE, limit, limit).map_err(said("setrlimit"))?;
-    become_user(setup.user.as_ref().filter(|_| uid.is_root()))?;
+    set_limits(uid.is_root()).map_err(said("limits"))?;
+    become_user(other)?;
     stat::umask(Mode::empty());
+    verify(other)?;
     open_working(&setup.working)
+}
+
+/// Closes every descriptor but those of the three standard streams, of which the first is the
+/// socket. To be called before this process has opened any.
+///
+/// # Errors
+/// What stays open, or cannot be listed.
+pub fn close_others() -> Result<(), String> {
+    let said = |error: std::io::Error| format!("the list of descriptors: {error}");
+    let mut others = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd").map_err(said)? {
+        let name = entry.map_err(said)?.file_name();
+        others.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    // The list's own is closed already.
+    for descriptor in others.into_iter().filter(|descriptor| *descriptor > 2) {
+        let _ = unistd::close(descriptor);
+    }
+    let open = fs::read_dir("/proc/self/fd").map_err(said)?.count();
+    // The three, and that of this list.
+    match open {
+        ..=4 => Ok(()),
+        _ => Err("descriptors of the service stay open".to_owned()),
+    }
 }
 
 /// An export whose directory is open.
@@ -97,18 +155,52 @@ struct Opened {
     directory: OwnedFd,
 }
 
-/// Opens the exports before the tree changes, as this mount namespace has them; those that contain
-/// others come first. One that is not there is an error that names it.
-fn open_exports(exports: &[Export]) -> Result<Vec<Opened>, String> {
+/// Opens a directory without following a symbolic link.
+fn open_plain(base: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    open_as(base, path, NAMED)
+}
+
+fn open_as(base: impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+    let plain = ResolveFlag::RESOLVE_NO_SYMLINKS;
+    openat2(base, path, OpenHow::new().flags(flags).resolve(plain))
+}
+
+/// Opens the exports before the tree changes, as the job's user: what this user cannot reach on
+/// the machine is not reached by an export. Those that contain others come first. One that is not
+/// there is an error that names it.
+fn open_exports(exports: &[Export], user: Option<&User>) -> Result<Vec<Opened>, String> {
+    let acting = |user: Option<&User>| {
+        let (uid, gid) = user.map_or((0, 0), |user| (user.uid, user.gid));
+        unistd::setfsgid(Gid::from_raw(gid));
+        unistd::setfsuid(Uid::from_raw(uid));
+        // It answers with what is set now.
+        unistd::setfsuid(Uid::from_raw(u32::MAX)) == Uid::from_raw(uid)
+    };
+    if user.is_some() && !acting(user) {
+        return Err("acting as the job's user: not permitted".to_owned());
+    }
     let mut opened = Vec::new();
     for export in exports {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let directory = fcntl::open(&export.host, flags, Mode::empty())
-            .map_err(|errno| format!("export {}: {errno}", export.host.display()))?;
+        let directory = open_plain(AT_FDCWD, &export.host).map_err(|errno| {
+            let (name, hint) = (
+                export.host.display(),
+                match errno {
+                    Errno::ELOOP => {
+                        " (it leads through a symbolic link: give the directory itself)"
+                    }
+                    Errno::EACCES => " (the job's user may not go there)",
+                    _ => "",
+                },
+            );
+            format!("export {name}: {errno}{hint}")
+        })?;
         opened.push(Opened {
             export: export.clone(),
             directory,
         });
+    }
+    if user.is_some() && !acting(None) {
+        return Err("acting as root again: not permitted".to_owned());
     }
     opened.sort_by(|a, b| a.export.node.cmp(&b.export.node));
     Ok(opened)
@@ -120,56 +212,127 @@ fn map_user(uid: Uid, gid: Gid) -> std::io::Result<()> {
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1\n"))
 }
 
+/// The name of an open directory for calls that take a path: it leads there whatever is renamed.
+fn path_of(directory: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
+fn mount_memory(at: &Path, options: &str, flags: MsFlags) -> Result<(), Errno> {
+    mount::mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options))
+}
+
 /// Makes the new root at [`BASE`], with the exports in it.
 fn make_root(exports: &[Opened]) -> Result<(), String> {
     let none = None::<&str>;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount::mount(none, "/", none, private, none).map_err(|errno| format!("mounts: {errno}"))?;
-    let quiet = ALWAYS | MsFlags::MS_NOEXEC;
-    mount::mount(
-        Some("tmpfs"),
-        BASE,
-        Some("tmpfs"),
-        quiet,
-        Some(ROOT_OPTIONS),
-    )
-    .map_err(|errno| format!("a root in memory: {errno}"))?;
+    mount_memory(Path::new(BASE), ROOT_OPTIONS, QUIET)
+        .map_err(|errno| format!("a root in memory: {errno}"))?;
+    let root = open_plain(AT_FDCWD, Path::new(BASE)).map_err(|errno| format!("{BASE}: {errno}"))?;
+    let own = device_of(&root)?;
     let scratch = Path::new(BASE).join("tmp");
     fs::create_dir(&scratch).map_err(|error| format!("/tmp: {error}"))?;
+    mount_memory(&scratch, SCRATCH_OPTIONS, QUIET)
+        .map_err(|errno| format!("/tmp in memory: {errno}"))?;
+    let scratch = open_plain(AT_FDCWD, &scratch).map_err(|errno| format!("/tmp: {errno}"))?;
+    let own = [own, device_of(&scratch)?];
+    for opened in exports {
+        bind(&root, own, opened).map_err(|why| {
+            let name = opened.export.node.display();
+            format!("export {name}: {why}")
+        })?;
+    }
+    Ok(())
+}
+
+fn device_of(directory: &OwnedFd) -> Result<u64, String> {
+    let stat = stat::fstat(directory).map_err(|errno| format!("the new root: {errno}"))?;
+    Ok(stat.st_dev)
+}
+
+/// Binds an export into the new root. Places for it are made in the worker's `own` file systems
+/// only: inside another export the place has to be there.
+fn bind(root: &OwnedFd, own: [u64; 2], opened: &Opened) -> Result<(), String> {
+    let Opened { export, directory } = opened;
+    let inside = export.node.strip_prefix("/");
+    let inside = inside.map_err(|_| "its path for the job must be absolute")?;
+    if inside.components().any(|name| name == Component::ParentDir) {
+        return Err("its path for the job has `..` in it".to_owned());
+    }
+    let said = |errno: Errno| errno.to_string();
+    let mut place = open_plain(root, Path::new(".")).map_err(said)?;
+    for name in inside.iter().map(Path::new) {
+        place = match open_plain(&place, name) {
+            Err(Errno::ENOENT) if own.contains(&device_of(&place)?) => {
+                stat::mkdirat(&place, name, Mode::from_bits_truncate(0o755)).map_err(said)?;
+                open_plain(&place, name).map_err(said)?
+            }
+            other => other.map_err(|errno| {
+                let name = name.display();
+                format!(
+                    "its place inside another export, at {name}: {errno}; make a directory there"
+                )
+            })?,
+        };
+    }
+    let none = None::<&str>;
+    let recursive = MsFlags::MS_BIND | MsFlags::MS_REC;
     mount::mount(
-        Some("tmpfs"),
-        &scratch,
-        Some("tmpfs"),
-        quiet,
-        Some(SCRATCH_OPTIONS),
+        Some(&path_of(directory)),
+        &path_of(&place),
+        none,
+        recursive,
+        none,
     )
-    .map_err(|errno| format!("/tmp in memory: {errno}"))?;
-    for Opened { export, directory } in exports {
-        let name = export.node.display();
-        let inside = export.node.strip_prefix("/").unwrap_or(&export.node);
-        let target = Path::new(BASE).join(inside);
-        fs::create_dir_all(&target).map_err(|error| format!("a place for {name}: {error}"))?;
-        let source = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
-        mount::mount(Some(&source), &target, none, bind, none)
-            .map_err(|errno| format!("export {name}: {errno}"))?;
-        for point in mounts_below(&target)? {
-            restrict(&point, export.read_only)
-                .map_err(|errno| format!("export {name}, {}: {errno}", point.display()))?;
+    .map_err(said)?;
+    let target = Path::new(BASE).join(inside);
+    let mounts = mounts_below(&target)?;
+    if mounts.len() > MOST_MOUNTS {
+        return Err(format!(
+            "more than {MOST_MOUNTS} file systems are mounted below it"
+        ));
+    }
+    for Mounted { point, kind } in mounts {
+        let below = point.strip_prefix(BASE).unwrap_or(&point);
+        let at = |errno: Errno| format!("{}: {errno}", Path::new("/").join(below).display());
+        let any = NAMED.difference(OFlag::O_DIRECTORY);
+        let there = match open_as(root, below, any) {
+            // Something is mounted above it.
+            Err(Errno::ENOENT | Errno::ENOTDIR) => continue,
+            other => other.map_err(at)?,
+        };
+        let is_directory = open_plain(root, below).is_ok();
+        if COVERED.contains(&kind.as_str()) && is_directory {
+            mount_memory(&path_of(&there), COVER_OPTIONS, QUIET | MsFlags::MS_RDONLY)
+                .map_err(at)?;
+        } else {
+            restrict(&there, export.read_only).map_err(at)?;
         }
     }
     Ok(())
 }
 
-/// The mounts at and below a directory. A path with characters that the list escapes is passed
-/// over there, and refused here.
-fn mounts_below(directory: &Path) -> Result<Vec<PathBuf>, String> {
+/// A mount of this process's.
+struct Mounted {
+    point: PathBuf,
+    /// The kind of its file system.
+    kind: String,
+}
+
+/// The mounts at and below a directory, in the order in which they were made.
+fn mounts_below(directory: &Path) -> Result<Vec<Mounted>, String> {
     let list = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("the list of mounts: {error}"))?;
-    let points = list.lines().filter_map(|line| line.split(' ').nth(4));
-    let points = points.map(unescape);
-    Ok(points
-        .filter(|point| point.starts_with(directory))
+    let mounts = list.lines().filter_map(|line| {
+        let (fields, kind) = line.split_once(" - ")?;
+        let mut fields = fields.split(' ').skip(4);
+        Some(Mounted {
+            point: unescape(fields.next()?),
+            kind: kind.split(' ').next()?.to_owned(),
+        })
+    });
+    Ok(mounts
+        .filter(|mounted| mounted.point.starts_with(directory))
         .collect())
 }
 
@@ -191,14 +354,13 @@ fn unescape(text: &str) -> PathBuf {
             }
         }
     }
-    use std::os::unix::ffi::OsStringExt as _;
-    std::ffi::OsString::from_vec(bytes).into()
+    OsString::from_vec(bytes).into()
 }
 
 /// Takes devices and set-user-id, and writing where asked, from a mount. What it was restricted to
 /// before stays: in a user namespace it could not be taken off.
-fn restrict(point: &Path, read_only: bool) -> Result<(), Errno> {
-    let before = statvfs(point)?.flags();
+fn restrict(point: &OwnedFd, read_only: bool) -> Result<(), Errno> {
+    let before = fstatvfs(point)?.flags();
     let kept = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
         (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
@@ -212,7 +374,13 @@ fn restrict(point: &Path, read_only: bool) -> Result<(), Errno> {
     if read_only {
         flags |= MsFlags::MS_RDONLY;
     }
-    mount::mount(None::<&str>, point, None::<&str>, flags, None::<&str>)
+    let none = None::<&str>;
+    mount::mount(none, &path_of(point), none, flags, none)?;
+    // The system says what it made of it.
+    let after = fstatvfs(point)?.flags();
+    let is_so = after.contains(FsFlags::ST_NODEV | FsFlags::ST_NOSUID)
+        && (!read_only || after.contains(FsFlags::ST_RDONLY));
+    is_so.then_some(()).ok_or(Errno::EPERM)
 }
 
 /// Makes [`BASE`] the root, without a way back, and read only but for what is mounted in it.
@@ -225,46 +393,100 @@ fn leave_old_root() -> Result<(), String> {
     let old = Path::new("/").join(OLD);
     mount::umount2(&old, MntFlags::MNT_DETACH).map_err(said)?;
     fs::remove_dir(&old).map_err(|error| format!("the old root: {error}"))?;
-    let flags = ALWAYS | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY | MsFlags::MS_REMOUNT;
+    let flags = QUIET | MsFlags::MS_RDONLY | MsFlags::MS_REMOUNT;
     mount::mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).map_err(said)
+}
+
+fn set_limits(is_root: bool) -> Result<(), Errno> {
+    let (_, most) = resource::getrlimit(Resource::RLIMIT_NOFILE)?;
+    let files = match is_root {
+        true => OPEN_FILES,
+        false => OPEN_FILES.min(most),
+    };
+    resource::setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    resource::setrlimit(Resource::RLIMIT_CORE, 0, 0)
+}
+
+fn set_groups(user: &User) -> Result<(), String> {
+    let groups = user.groups.iter().map(|group| Gid::from_raw(*group));
+    let groups: Vec<Gid> = groups.collect();
+    match unistd::setgroups(&groups) {
+        // In a user namespace of one user there are no other groups to set.
+        Err(Errno::EPERM) if groups.len() <= 1 && user.uid == 0 => Ok(()),
+        other => other.map_err(|errno| format!("the groups of the job's user: {errno}")),
+    }
 }
 
 /// Becomes the job's user for good, and gives up what it could do beyond that.
 fn become_user(user: Option<&User>) -> Result<(), String> {
     let said = |errno: Errno| format!("becoming the job's user: {errno}");
     if let Some(user) = user {
-        let groups: Vec<Gid> = user
-            .groups
-            .iter()
-            .map(|group| Gid::from_raw(*group))
-            .collect();
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-        // In a user namespace of one user there are no other groups to set.
-        match unistd::setgroups(&groups) {
-            Err(Errno::EPERM) if groups.len() <= 1 && uid == unistd::geteuid() => {}
-            other => other.map_err(said)?,
-        }
         unistd::setresgid(gid, gid, gid).map_err(said)?;
         unistd::setresuid(uid, uid, uid).map_err(said)?;
     }
     prctl::set_no_new_privs().map_err(said)?;
-    let kept = match unistd::geteuid().is_root() {
-        true => OF_ROOT,
-        false => CapabilitySet::empty(),
-    };
+    let kept = kept_capabilities();
     let sets = CapabilitySets {
         effective: kept,
         permitted: kept,
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).map_err(|errno| format!("giving up capabilities: {errno}"))?;
+    prctl::set_dumpable(false).map_err(said)?;
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(said)
 }
 
+fn kept_capabilities() -> CapabilitySet {
+    match unistd::geteuid().is_root() {
+        true => OF_ROOT,
+        false => CapabilitySet::empty(),
+    }
+}
+
+/// Reads again what was set, and tries the way back.
+fn verify(user: Option<&User>) -> Result<(), String> {
+    let said = |errno: Errno| format!("looking at what was set: {errno}");
+    let not = |what: &str| Err(format!("{what}: it was set, and is not so"));
+    let (uids, gids) = (
+        unistd::getresuid().map_err(said)?,
+        unistd::getresgid().map_err(said)?,
+    );
+    let uids = [uids.real, uids.effective, uids.saved];
+    let gids = [gids.real, gids.effective, gids.saved];
+    let (uid, gid) = match user {
+        Some(user) => (Uid::from_raw(user.uid), Gid::from_raw(user.gid)),
+        None => (uids[0], gids[0]),
+    };
+    if uids != [uid; 3] || gids != [gid; 3] {
+        return not("the job's user");
+    }
+    if !uid.is_root() && unistd::setuid(Uid::from_raw(0)).is_ok() {
+        return not("no way back to root");
+    }
+    let sets = capabilities(None).map_err(|errno| format!("capabilities: {errno}"))?;
+    let kept = kept_capabilities();
+    if sets.effective != kept || sets.permitted != kept || !sets.inheritable.is_empty() {
+        return not("no capabilities");
+    }
+    if !prctl::get_no_new_privs().map_err(said)? {
+        return not("no new privileges");
+    }
+    if prctl::get_pdeathsig().map_err(said)? != Some(Signal::SIGKILL) {
+        return not("the end together with the service");
+    }
+    match Path::new("/proc/self").exists() {
+        true => not("nothing but the exports"),
+        false => Ok(()),
+    }
+}
+
 fn open_working(working: &Path) -> Result<OwnedFd, String> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    fcntl::open(working, flags, Mode::empty()).map_err(|errno| {
+    fcntl::open(working, NAMED, Mode::empty()).map_err(|errno| {
         let name = working.display();
-        format!("{name}: {errno}; the job sees what is exported (--mount, [files] export) only")
+        format!(
+            "the working directory {name}: {errno}; the job sees what is exported, and nothing \
+             else: add it (--mount {name}:{name}, or files.export of the service)"
+        )
     })
 }

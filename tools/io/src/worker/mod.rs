@@ -19,18 +19,21 @@ use crate::message::{self, Setup};
 use handles::Handles;
 
 /// Threads that carry calls out: each waits for a disk most of the time.
-const THREADS: usize = 8;
+const THREADS: usize = 16;
 /// Name of the command by which a program that has the service starts its worker.
 pub const COMMAND: &str = "io-worker";
 
 /// Serves the job that the socket on standard input names, until the service lets go of it.
 /// To be called first thing in a process of its own, which has one thread; gives its exit status.
 pub fn main() -> u8 {
+    let alone = enclosure::close_others();
     let socket = match std::io::stdin().as_fd().try_clone_to_owned() {
         Ok(socket) => UnixDatagram::from(socket),
         Err(_) => return 2,
     };
-    match serve(&socket) {
+    // A call that a thread does not survive has no answer: the service gives one in its place.
+    std::panic::set_hook(Box::new(|_| std::process::exit(3)));
+    match alone.and_then(|()| serve(&socket)) {
         Ok(()) => 0,
         Err(why) => {
             // It is for the service to tell; with it gone nobody is left.
@@ -53,9 +56,17 @@ fn serve(socket: &UnixDatagram) -> Result<(), String> {
         .send(message::READY)
         .map_err(|error| error.to_string())?;
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| work(socket, &handles));
+        for _ in 1..THREADS {
+            let thread = std::thread::Builder::new();
+            // Where the user may have no more of them, fewer serve.
+            if thread
+                .spawn_scoped(scope, || work(socket, &handles))
+                .is_err()
+            {
+                break;
+            }
         }
+        work(socket, &handles);
     });
     Ok(())
 }
