@@ -505,3 +505,6 @@ fn path_of(open: &Open, room: u32, own_directory: bool) -> Result<Reply, Errno> 
         false => Err(Errno::ERANGE),
     }
 }
+
+#[cfg(test)]
+mod tests;
