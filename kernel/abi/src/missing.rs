@@ -24,6 +24,7 @@ pub const fn why(call: u64) -> Option<&'static str> {
         | FCHOWNAT | UTIME | UTIMES | UTIMENSAT | FUTIMESAT | MEMFD_CREATE => {
             "the job has no service for its files, which are read only: see `hearth run --no-files`"
         }
+        MMAP => "a file cannot be mapped to be shared and written: write it with pwrite",
         SOCKET | SOCKETPAIR | CONNECT | ACCEPT | ACCEPT4 | BIND | LISTEN | SENDTO | RECVFROM
         | SENDMSG | RECVMSG => "there are no sockets: ranks talk to each other through hearth.h",
         WAIT4 | WAITID | SETSID | SETPGID => "a node runs one process",

@@ -54,6 +54,8 @@ pub(super) struct Progress {
     /// service carries them out.
     pub(super) shipped: Option<u64>,
     pub(super) transfer: Option<Transfer>,
+    /// Where the mapping is that the read fills (mmap).
+    pub(super) mapped: Option<u64>,
 }
 
 /// One thread.

@@ -5,7 +5,7 @@
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under
 //! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`nodes`], [`warm`],
 //! [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`jobs`], [`overlay`], [`page`],
-//! [`cards`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams
+//! [`cards`], [`files`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends datagrams
 //! that nobody on the network has sent.
 //!
 //! `e2e NAME...` runs the scenarios with one of these words in their names, or all. `e2e --nic CARD
@@ -21,6 +21,7 @@ mod cluster;
 mod command;
 mod cores;
 mod failures;
+mod files;
 mod forge;
 mod jobs;
 mod launched;
@@ -55,6 +56,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(streams::SCENARIOS.iter());
     all.extend(failures::SCENARIOS.iter());
     all.extend(cores::SCENARIOS.iter());
+    all.extend(files::SCENARIOS.iter());
     all.extend(nodes::SCENARIOS.iter());
     all.extend(warm::SCENARIOS.iter());
     all.extend(witnesses::SCENARIOS.iter());

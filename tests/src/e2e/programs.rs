@@ -131,10 +131,10 @@ fn calls(cluster: &Cluster) -> Result<()> {
 fn refused(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ignores-refusals");
     let done = cluster
-        .hearth(&["run", "-n", "2", &program])?
+        .hearth(&["run", "-n", "2", "--no-files", &program])?
         .expect_code(0)?
         .expect_err("refused")?
-        .expect_err("files cannot be written yet")?
+        .expect_err("no service for its files")?
         .expect_err("a node runs one process")?;
     let lines = done.err().lines().filter(|l| l.contains("refused")).count();
     if lines != 1 {

@@ -1,14 +1,15 @@
-//! Requests to a control node over its unix socket.
+//! Requests to a control node, over its unix socket or over the network with TLS.
 //!
-//! Key types: [`Client`], [`RequestError`]. Neighbours: every command that asks control; `api`
-//! answers.
+//! Key types: [`Client`], [`Remote`], [`RequestError`]. Neighbours: every command that asks
+//! control; `tls` makes connections safe, `api` answers.
 //!
 //! Invariants: what follows the first answer is meant for the cluster that gave it
 //! (`api::instance`); one connection a request, so that the end of a streaming request (output,
 //! standard input) is seen by control as the end of that stream and of nothing else.
 
+use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -24,10 +25,11 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::api::instance;
 use crate::api::types::ErrorBody;
+use crate::tls::{self, Fingerprint};
 
 /// A request body: whole or streamed.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -48,12 +50,20 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The control node does not answer.
-    #[error("the control node at {path} does not answer ({reason}); has it ended?")]
+    #[error("the control node at {place} does not answer ({reason}); has it ended?")]
     Connect {
-        /// Its socket.
-        path: PathBuf,
+        /// Its socket or address.
+        place: String,
         /// What the system said; no `source`, which would be printed again.
         reason: std::io::Error,
+    },
+    /// Whoever answers at that address is not the control node that is known.
+    #[error("no safe connection to the control node at {place}: {reason}")]
+    NotSafe {
+        /// The address.
+        place: String,
+        /// Why, and what to do.
+        reason: String,
     },
     /// There is no control node, and none will come: the cluster is gone with its folder.
     #[error("the cluster was taken down, and its jobs with it: {} is gone", .0.display())]
@@ -86,10 +96,36 @@ impl RequestError {
     }
 }
 
+/// A control node elsewhere, and by what it is asked.
+#[derive(Clone)]
+pub struct Remote {
+    /// `HOST:PORT`.
+    pub host: String,
+    /// The token.
+    pub token: String,
+    /// By what its certificate is known.
+    pub fingerprint: Fingerprint,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("Remote");
+        shown.field("host", &self.host);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// How a control node is reached.
+#[derive(Debug, Clone)]
+enum Way {
+    Socket(PathBuf),
+    Network(Remote),
+}
+
 /// Asks one control node.
 #[derive(Debug, Clone)]
 pub struct Client {
-    socket: PathBuf,
+    way: Way,
     answer_limit: Duration,
     /// The cluster that answered first: what follows is meant for that one and no other.
     instance: Arc<OnceLock<HeaderValue>>,
@@ -98,8 +134,17 @@ pub struct Client {
 impl Client {
     /// A client of the control node that listens at `socket`.
     pub fn new(socket: PathBuf) -> Self {
+        Client::by(Way::Socket(socket))
+    }
+
+    /// A client of a control node on another machine.
+    pub fn remote(remote: Remote) -> Self {
+        Client::by(Way::Network(remote))
+    }
+
+    fn by(way: Way) -> Self {
         Client {
-            socket,
+            way,
             answer_limit: ANSWER_LIMIT,
             instance: Arc::default(),
         }
@@ -174,10 +219,8 @@ impl Client {
         body: Body,
         bytes: Option<u64>,
     ) -> Result<Response<Incoming>, RequestError> {
-        let connect = |reason| self.not_connected(reason);
-        let stream = UnixStream::connect(&self.socket).await.map_err(connect)?;
         let stream = AnswerFirst {
-            stream,
+            stream: self.connect().await?,
             broken: false,
         };
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -187,10 +230,14 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(hyper::header::HOST, "localhost")
+            .header(hyper::header::HOST, self.host())
             .header(hyper::header::CONTENT_TYPE, "application/json");
         if let Some(bytes) = bytes {
             request = request.header(hyper::header::CONTENT_LENGTH, bytes);
+        }
+        if let Way::Network(remote) = &self.way {
+            let bearer = format!("Bearer {}", remote.token);
+            request = request.header(hyper::header::AUTHORIZATION, bearer);
         }
         if let Some(instance) = self.instance.get() {
             request = request.header(instance::HEADER, instance);
@@ -217,14 +264,52 @@ impl Client {
         }
     }
 
+    async fn connect(&self) -> Result<Box<dyn Stream>, RequestError> {
+        let remote = match &self.way {
+            Way::Socket(socket) => {
+                let stream = UnixStream::connect(socket).await;
+                let stream = stream.map_err(|reason| self.not_connected(socket, reason))?;
+                return Ok(Box::new(stream));
+            }
+            Way::Network(remote) => remote,
+        };
+        let place = || remote.host.clone();
+        let connecting = async {
+            let stream = TcpStream::connect(&remote.host).await;
+            let stream = stream.map_err(|reason| RequestError::Connect {
+                place: place(),
+                reason,
+            })?;
+            // Requests are small, and each waits for its answer.
+            let _ = stream.set_nodelay(true);
+            let connector = tls::connector(remote.fingerprint);
+            let stream = connector.connect(tls::server_name(), stream).await;
+            stream.map_err(|error| match is_end(&error) {
+                true => RequestError::Broken(error.to_string()),
+                false => RequestError::NotSafe {
+                    place: place(),
+                    reason: tls::why(&error),
+                },
+            })
+        };
+        Ok(Box::new(self.in_time(connecting).await?))
+    }
+
+    fn host(&self) -> &str {
+        match &self.way {
+            Way::Socket(_) => "localhost",
+            Way::Network(remote) => &remote.host,
+        }
+    }
+
     /// Why nobody answers. A control node that starts again leaves the folder of its socket; a
     /// cluster that is taken down does not.
-    fn not_connected(&self, reason: io::Error) -> RequestError {
-        let folder = self.socket.parent();
+    fn not_connected(&self, socket: &Path, reason: io::Error) -> RequestError {
+        let folder = socket.parent();
         match folder.filter(|folder| self.instance.get().is_some() && !folder.exists()) {
             Some(folder) => RequestError::TakenDown(folder.to_path_buf()),
             None => RequestError::Connect {
-                path: self.socket.clone(),
+                place: socket.display().to_string(),
                 reason,
             },
         }
@@ -247,11 +332,16 @@ impl Client {
     }
 }
 
+/// A connection of either kind.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 /// A connection whose end shows on the reading side alone. Control may answer and close before it
 /// has read the whole body, when the disk is full for one; hyper would give up at the failed write
 /// and never read the answer, which is there.
 struct AnswerFirst {
-    stream: UnixStream,
+    stream: Box<dyn Stream>,
     /// Nothing can be written any more: writing waits for ever, reading ends with the connection.
     broken: bool,
 }
@@ -524,9 +614,8 @@ mod tests {
         // It takes connections, as the system does for a program that is stopped, and says nothing.
         let _listener = UnixListener::bind(&socket).unwrap();
         let client = Client {
-            socket,
             answer_limit: Duration::from_millis(50),
-            instance: Arc::default(),
+            ..Client::new(socket)
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

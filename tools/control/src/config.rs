@@ -100,6 +100,8 @@ pub struct Api {
     pub group: String,
     /// Group whose members are operators; empty: none.
     pub operators: String,
+    /// Address at which the API listens with TLS, or `none`.
+    pub listen: String,
 }
 
 /// Section `[boot]`.

@@ -41,6 +41,7 @@ use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::principal::Operator;
 use crate::programs::ProgramStore;
+use crate::tokens::Tokens;
 use crate::udp;
 
 /// How often nodes that joined with an old job are looked at, until they have dropped it.
@@ -58,6 +59,8 @@ pub struct Core {
     pub events: EventLog,
     /// What is written down.
     pub ledger: Ledger,
+    /// Who may ask over the network.
+    pub tokens: Tokens,
     /// Boots that joined since control started, by node.
     pub boots: BTreeMap<u32, u64>,
     /// Milliseconds since 1970 at which the present boot of each node joined.
@@ -389,6 +392,7 @@ impl Core {
         }
         self.ledger.append(self.casts.take_changes());
         self.ledger.append(self.overlay.take_changes());
+        self.ledger.append(self.tokens.take_changes());
         for event in self.events.take_unstored() {
             self.ledger.event(&event);
         }

@@ -228,6 +228,8 @@ mod tests {
         held() -> Vec<hearth_store::HeldRow>;
         casts() -> Vec<hearth_store::CastRow>;
         streams() -> Vec<hearth_store::StreamRow>;
+        tokens() -> Vec<hearth_store::TokenRow>;
+        next_token() -> u64;
         next_cast() -> u64;
         next_job() -> u64;
         next_event() -> u64;

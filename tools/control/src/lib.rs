@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`cli`] | the command line: one file a command |
-//! | [`client`] | requests to a control node over its unix socket |
+//! | [`client`] | requests to a control node, over its unix socket or TLS |
 //! | [`serve`] | starts the control node: state directory, sockets, tasks |
 //! | [`control`] | the one task that owns the protocol endpoint, the job runner and the node table |
 //! | [`control_events`] | translation between endpoint and runner |
@@ -26,7 +26,8 @@
 //! | [`programs`], [`events`], [`secrets`], [`config`], [`paths`] | state on disk |
 //! | [`durable`] | replacing files whole |
 //! | [`site_tree`] | the shape of the network, also from a site's topology.conf |
-//! | [`principal`], [`people`] | who asks, and what they may do |
+//! | [`principal`], [`people`], [`tokens`] | who asks, and what they may do |
+//! | [`tls`] | the control node's certificate, and clients that know it by its fingerprint |
 //! | [`hostlist`], [`clock`], [`output`], [`user`] | notations, names and texts |
 //! | [`output_files`] | files that a job's output goes to, by its user's wish |
 //!
@@ -72,6 +73,8 @@ pub mod serve;
 pub mod signal;
 pub mod site_tree;
 pub mod stored;
+pub mod tls;
+pub mod tokens;
 pub mod udp;
 pub mod user;
 pub mod warm;

@@ -75,6 +75,16 @@ impl StateDir {
         self.0.join("token")
     }
 
+    /// The certificate of the API with TLS.
+    pub fn certificate(&self) -> PathBuf {
+        self.0.join("tls.der")
+    }
+
+    /// Its key, mode 0600.
+    pub fn certificate_key(&self) -> PathBuf {
+        self.0.join("tls.key")
+    }
+
     /// The event log, one JSON object a line.
     pub fn events(&self) -> PathBuf {
         self.0.join("events.jsonl")
@@ -111,6 +121,15 @@ pub fn clusters_dir() -> PathBuf {
         .join("hearth")
 }
 
+/// Where the token for control nodes elsewhere is, unless somebody says otherwise:
+/// `$XDG_CONFIG_HOME/hearth/token`, else `~/.config/hearth/token`.
+pub fn token_file() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = || Some(PathBuf::from(set("HOME")?).join(".config"));
+    let folder = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+    folder.unwrap_or_default().join("hearth/token")
+}
+
 /// Why no control node was found.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum FindError {
@@ -143,6 +162,16 @@ pub enum FindError {
     /// No control node answers in the given directory.
     #[error("no control node answers at {0}; is `hearth serve` running with this --state-dir?")]
     NoAnswer(PathBuf),
+    /// The system does not let this user ask it.
+    #[error(
+        "{} is closed to {user}: a control node serves root, the user it runs as, and where root runs it the members of the group api.group (by default `hearth`); ask its operator to add you (`usermod -aG hearth {user}`), log in again, or use a token (--host)", path.display()
+    )]
+    Closed {
+        /// The socket.
+        path: PathBuf,
+        /// Who asks.
+        user: String,
+    },
     /// More than one runs and none was chosen.
     #[error("several clusters are running ({0}); choose one with --cluster NAME")]
     Several(String),
@@ -173,13 +202,19 @@ enum Standing {
     Stopped,
     /// The supervisor of a QEMU cluster has ended and left its files.
     Crashed,
+    /// The system does not let this user ask.
+    Closed,
     /// Neither runs.
     Absent,
 }
 
 fn standing(dir: &StateDir) -> Standing {
-    if answers(dir) {
-        return Standing::Answers;
+    match UnixStream::connect(dir.socket()) {
+        Ok(_) => return Standing::Answers,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Standing::Closed;
+        }
+        Err(_) => {}
     }
     let root = dir.path().parent().unwrap_or(Path::new(""));
     match hearth_qemu::Paths::below(root, &name_of(dir)) {
@@ -206,7 +241,15 @@ fn answering(dir: StateDir, absent: impl FnOnce() -> FindError) -> Result<StateD
         Standing::Starting => Err(FindError::Starting(name_of(&dir))),
         Standing::Stopped => Err(FindError::Stopped(name_of(&dir))),
         Standing::Crashed => Err(FindError::Crashed(name_of(&dir))),
+        Standing::Closed => Err(closed(&dir)),
         Standing::Absent => Err(absent()),
+    }
+}
+
+fn closed(dir: &StateDir) -> FindError {
+    FindError::Closed {
+        path: dir.socket(),
+        user: crate::user::name(),
     }
 }
 
@@ -301,7 +344,9 @@ fn find_below(root: &Path, cluster: Option<&str>, system: &Path) -> Result<State
                 let (name, ..) = is(Standing::Crashed)?;
                 Some(FindError::Crashed(name.clone()))
             };
-            Err(stopped.or_else(crashed).unwrap_or(FindError::None))
+            let closed = || is(Standing::Closed).map(|(_, dir, _)| closed(dir));
+            let other = stopped.or_else(crashed).or_else(closed);
+            Err(other.unwrap_or(FindError::None))
         }
         _ => Err(FindError::Several(list())),
     }
@@ -324,7 +369,7 @@ pub fn running(system: &Path) -> Vec<(String, StateDir)> {
         .collect()
 }
 
-/// The state directories below `root` by name, then the service's as `system` if it answers.
+/// The state directories below `root` by name, then the service's as `system` if it runs.
 fn known(root: &Path, system: &Path) -> Vec<(String, StateDir, Standing)> {
     let mut found = Vec::new();
     if let Ok(entries) = std::fs::read_dir(root) {
@@ -336,14 +381,12 @@ fn known(root: &Path, system: &Path) -> Vec<(String, StateDir, Standing)> {
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     let service = StateDir::new(system);
-    if !found.iter().any(|(_, dir, _)| *dir == service) && answers(&service) {
-        found.push((SYSTEM.to_string(), service, Standing::Answers));
+    let standing = standing(&service);
+    let runs = matches!(standing, Standing::Answers | Standing::Closed);
+    if runs && !found.iter().any(|(_, dir, _)| *dir == service) {
+        found.push((SYSTEM.to_string(), service, standing));
     }
     found
-}
-
-fn answers(dir: &StateDir) -> bool {
-    UnixStream::connect(dir.socket()).is_ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The users of this machine: who is at the other end of the unix socket, and what they may do.
 //!
-//! Key types: [`People`], [`Serves`]. Neighbours: `serve` makes one and opens the socket to a group;
-//! `api::auth` asks for each connection; `user` names the user of a command.
+//! Key types: [`People`], [`Serves`]. Neighbours: `serve` makes one and opens the socket to a
+//! group; `api::auth` asks for each connection; `user` names the user of a command.
 //!
 //! The system says the numbers of whoever connected (SO_PEERCRED). `/etc/passwd` and `/etc/group`
 //! say the name and the groups, and where they do not know the number, the commands `id` and
@@ -90,6 +90,8 @@ pub struct People {
 #[derive(Debug, Default)]
 struct Known {
     accounts: BTreeMap<u32, (Instant, Arc<Account>)>,
+    /// Numbers by name, or that there are none.
+    names: BTreeMap<String, (Instant, Option<u32>)>,
     /// The number of the group of operators, if there is one.
     operators: Option<(Instant, Option<u32>)>,
 }
@@ -180,17 +182,35 @@ impl People {
 
     /// The numbers of a user by name, if the system knows one. May wait for a command.
     pub fn named(&self, name: &str) -> Option<Identity> {
-        // A word that begins with - would be an option.
-        if name.starts_with('-') {
-            return None;
-        }
-        let uid = line_of("id", &["-u", name])?.parse().ok()?;
+        let uid = self.number(name)?;
         let account = self.account(uid);
         Some(Identity {
             uid,
             gid: account.gid,
             groups: account.groups.clone(),
         })
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        let known = self.known.lock().expect("no panic while held");
+        if let Some((at, uid)) = known.names.get(name)
+            && at.elapsed() < KNOWN_FOR
+        {
+            return *uid;
+        }
+        drop(known);
+        let asked = || match name.starts_with('-') {
+            // It would be an option.
+            true => None,
+            false => line_of("id", &["-u", name])?.parse().ok(),
+        };
+        let uid = asked();
+        let mut known = self.known.lock().expect("no panic while held");
+        if known.names.len() >= KNOWN_MAX {
+            known.names.clear();
+        }
+        known.names.insert(name.to_string(), (Instant::now(), uid));
+        uid
     }
 
     fn account(&self, uid: u32) -> Arc<Account> {

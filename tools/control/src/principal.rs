@@ -115,6 +115,11 @@ pub enum Denied {
         /// Who asks.
         name: String,
     },
+    /// A file that nodes hold is of somebody else's job.
+    #[error(
+        "{0}: nodes hold a file of this name for somebody else's jobs; give your own by its path (`--with PATH`), or have an operator cast it for everybody (`hearth cast`)"
+    )]
+    NotYourFile(String),
     /// The request claims that somebody else asks.
     #[error(
         "this request says that {claimed:?} asks, and it comes from {name}; leave the name out, or ask as {claimed:?}"
@@ -134,7 +139,7 @@ impl Denied {
             Denied::Nameless => "no-token",
             Denied::ReadOnly(_) => "read-only",
             Denied::NotOperator(_) => "not-operator",
-            Denied::NotYours { .. } => "not-yours",
+            Denied::NotYours { .. } | Denied::NotYourFile(_) => "not-yours",
             Denied::SomebodyElse { .. } => "not-yourself",
         }
     }

@@ -1,15 +1,17 @@
 //! The program store of control: program files by their BLAKE3 hash, on disk, bounded.
 //!
 //! Key types: [`ProgramStore`], [`Upload`] (a file being received), [`page_list`] (the list of
-//! page hashes beside each file). Neighbours: `api::programs` (PUT), `jobs` (reads pages of a
-//! program while it runs).
+//! page hashes beside each file), [`owners`] (who has sent each). Neighbours: `api::programs`
+//! (PUT), `jobs` (reads pages of a program while it runs).
 //!
 //! Invariants: a file appears under its name only when all of it is there and its hash is that
-//! name; what an earlier run left is given out only once its hash was found to be its name; a
-//! program in use by a job is never evicted, and none for a file that has not arrived; the files
-//! never grow over their bound (their lists of page hashes add a 128th, uploads under way as much
+//! name; what an earlier run left is given out only once its hash was found to be its name; nobody
+//! is given a file by its hash who has not sent it, but for operators; a program in use by a job is
+//! never evicted, and none for a file that has not arrived; the files never grow over their bound
+//! (their lists of page hashes add a 128th, those of their owners less, uploads under way as much
 //! again at most), nor their number over [`FILES_MAX`]; a file is open only while somebody uses it.
 
+mod owners;
 mod page_list;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 pub use page_list::NoList;
 
 use crate::casts::object::{DescribeError, Described};
+use crate::principal::{Principal, Role};
+use owners::Owners;
 
 /// The name of a program: the BLAKE3 hash of its file.
 pub type Hash = [u8; 32];
@@ -199,6 +203,7 @@ struct Entry {
     page_hashes: Arc<page_list::PageList>,
     described: Arc<OnceLock<Arc<Described>>>,
     sound: Arc<Sound>,
+    owners: Owners,
     last_used: u64,
 }
 
@@ -258,8 +263,9 @@ impl ProgramStore {
             let hash = path
                 .file_name()
                 .and_then(|name| crate::secrets::decode_hex(name.to_str()?));
-            if page_list::is_list(&path) {
-                // Looked at when its program is used; without its program it is of no use.
+            // Without its program a list is of no use.
+            if page_list::is_list(&path) || owners::is_list(&path) {
+                // Looked at when its program is used.
                 let program = path.with_extension("");
                 if !program.exists() {
                     drop(std::fs::remove_file(&path));
@@ -320,6 +326,22 @@ impl ProgramStore {
         Ok(())
     }
 
+    /// Whether `by` has sent the file `hash`, or is an operator.
+    pub fn is_theirs(&self, by: &Principal, hash: &Hash) -> bool {
+        let index = self.index();
+        let sent = |entry: &Entry| entry.owners.has(&by.name);
+        by.role == Role::Operator || index.entries.get(hash).is_some_and(sent)
+    }
+
+    /// The program `hash` for `by`, if they may use it: see [`ProgramStore::is_theirs`] and
+    /// [`ProgramStore::find`].
+    pub async fn find_for(&self, by: &Principal, hash: &Hash) -> Option<Program> {
+        match self.is_theirs(by, hash) {
+            true => self.find(hash).await,
+            false => None,
+        }
+    }
+
     /// The program `hash`, as [`ProgramStore::get`] finds it, on a thread that may wait for the
     /// disk.
     pub async fn find(&self, hash: &Hash) -> Option<Program> {
@@ -360,11 +382,12 @@ impl ProgramStore {
         })
     }
 
-    /// Begins to receive the program `hash` of `bytes` bytes, if there can be room for it.
+    /// Begins to receive the program `hash` of `bytes` bytes from `owner`, if there can be room for
+    /// it.
     ///
     /// # Errors
     /// [`StoreError::TooLarge`], [`StoreError::Full`], [`StoreError::File`].
-    pub fn receive(&self, hash: Hash, bytes: u64) -> Result<Upload, StoreError> {
+    pub fn receive(&self, owner: &str, hash: Hash, bytes: u64) -> Result<Upload, StoreError> {
         if bytes > self.program_max_bytes {
             return Err(StoreError::TooLarge {
                 limit: self.program_max_bytes,
@@ -382,6 +405,7 @@ impl ProgramStore {
         })?;
         Ok(Upload {
             store: self.clone(),
+            owner: owner.to_string(),
             hash,
             hasher: blake3::Hasher::new(),
             reserved: bytes,
@@ -405,10 +429,14 @@ impl ProgramStore {
             page_hashes: Arc::new(page_list::PageList::beside(&self.path_of(&hash))),
             described: Arc::default(),
             sound: Arc::new(sound),
+            owners: Owners::read(&self.path_of(&hash)),
             last_used: index.uses,
         };
         if let Some(before) = index.entries.insert(hash, entry) {
             index.total_bytes -= before.bytes;
+            let now = index.entries.get_mut(&hash).expect("inserted above");
+            // Those too whom the disk did not take.
+            now.owners = before.owners;
         }
         index.total_bytes += bytes;
     }
@@ -467,6 +495,11 @@ impl ProgramStore {
         };
         let entry = (Arc::downgrade(&file), sound);
         self.insert(&mut index, upload.hash, bytes, entry);
+        let entry = index.entries.get_mut(&upload.hash).expect("inserted above");
+        if let Err(error) = entry.owners.add(&place, &upload.owner) {
+            let id = short_id(&upload.hash);
+            tracing::warn!("who has sent file {id} cannot be written down: {error}");
+        }
         Ok(file)
     }
 
@@ -476,6 +509,7 @@ impl ProgramStore {
         }
         let path = self.path_of(hash);
         let _ = std::fs::remove_file(page_list::beside(&path));
+        let _ = std::fs::remove_file(owners::beside(&path));
         let _ = std::fs::remove_file(path);
     }
 
@@ -488,6 +522,7 @@ impl ProgramStore {
 #[derive(Debug)]
 pub struct Upload {
     store: ProgramStore,
+    owner: String,
     hash: Hash,
     hasher: blake3::Hasher,
     reserved: u64,

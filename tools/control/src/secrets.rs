@@ -112,6 +112,49 @@ pub fn token(path: &Path) -> Result<Token, SecretError> {
     Ok(Token(blake3::hash(text.trim().as_bytes())))
 }
 
+/// A secret that somebody has written down: the first line of a file that is its owner's alone.
+///
+/// # Errors
+/// [`SecretError`].
+pub fn read(path: &Path) -> Result<String, SecretError> {
+    let failed = |source| SecretError::File {
+        path: path.into(),
+        source,
+    };
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    check_mode(&file, path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_string())
+}
+
+/// Writes a secret down, for its owner alone.
+///
+/// # Errors
+/// [`SecretError`].
+pub fn put(path: &Path, text: &str) -> Result<(), SecretError> {
+    let written = durable::replace(path, format!("{text}\n").as_bytes(), 0o600);
+    written.map_err(|source| SecretError::File {
+        path: path.into(),
+        source,
+    })
+}
+
+fn check_mode(file: &std::fs::File, path: &Path) -> Result<(), SecretError> {
+    let data = file.metadata().map_err(|source| SecretError::File {
+        path: path.into(),
+        source,
+    })?;
+    let mode = data.permissions().mode() & 0o777;
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(SecretError::Exposed {
+            path: path.into(),
+            mode,
+        }),
+    }
+}
+
 /// What the file holds, or the digits of `bytes` random bytes that it then holds. `least`: length
 /// that the caller takes.
 fn load_or_create(path: &Path, bytes: usize, least: usize) -> Result<String, SecretError> {
@@ -121,13 +164,7 @@ fn load_or_create(path: &Path, bytes: usize, least: usize) -> Result<String, Sec
     };
     match std::fs::File::open(path) {
         Ok(file) => {
-            let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-            if mode & 0o077 != 0 {
-                return Err(SecretError::Exposed {
-                    path: path.into(),
-                    mode,
-                });
-            }
+            check_mode(&file, path)?;
             let pause = || std::thread::sleep(WRITTEN_PAUSE);
             read_written(file, least, pause).map_err(failed)
         }

@@ -6,10 +6,11 @@
 //! Invariant: the unix socket appears last, so whoever can connect finds everything working; one
 //! control node at a time has a state directory (a lock held to the end of the process).
 
+mod listeners;
+
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -46,10 +47,10 @@ use crate::nodes::{Admission, Machine, NodeTable};
 use crate::outgoing::Outgoing;
 use crate::overlay::Overlay;
 use crate::paths::StateDir;
-use crate::people::{People, Serves};
+use crate::people::People;
 use crate::programs::ProgramStore;
 use crate::site_tree::Network;
-use crate::{config, ledger, overlay, paths, people, power, reading, secrets, udp};
+use crate::{config, ledger, overlay, paths, power, reading, secrets, udp};
 
 /// Number of the cluster secret in personalities. Secrets are not rotated yet.
 pub const KEY_ID: u32 = 1;
@@ -83,8 +84,10 @@ pub struct Options {
     pub control_port: u16,
     /// TCP port of the boot service.
     pub boot_http_port: u16,
-    /// The API on TCP.
+    /// The API on TCP, on loopback.
     pub http: Http,
+    /// Where the API listens with TLS, for other machines.
+    pub listen: Option<SocketAddr>,
     /// Boot image.
     pub image: PathBuf,
     /// Network boot firmware.
@@ -148,7 +151,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let checkpointer = past.checkpointer.clone();
     let shared = control_state(&options, clock, table, hosts.clone(), listen, past)?;
     let boot = start_boot_service(&options, &shared, address, listen).await?;
-    let tcp = tcp_listener(&options.http)?;
+    let tcp = listeners::tcp_listener(&options.http)?;
+    let network = match options.listen {
+        None => None,
+        Some(address) => Some((
+            listeners::bind(address, "--listen")?,
+            listeners::certificate(&options.state)?,
+        )),
+    };
     let status = api::types::Status {
         version: env!("CARGO_PKG_VERSION").to_string(),
         instance,
@@ -158,6 +168,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             .as_ref()
             .and_then(|tcp| tcp.local_addr().ok())
             .map(|address| address.to_string()),
+        listen: network
+            .as_ref()
+            .and_then(|(listener, _)| listener.local_addr().ok())
+            .map(|address| address.to_string()),
+        fingerprint: network.as_ref().map(|(_, of)| of.fingerprint.to_string()),
         interface: options.interface.clone(),
         proxy_dhcp: options.proxy_dhcp,
         tree: widths(options.tree()),
@@ -188,14 +203,15 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         files: options.config.files.clone(),
     });
     let (unix_max, tcp_max) = bounded::limits();
+    let access = auth::Access {
+        shared: shared.clone(),
+        people: people.clone(),
+        token,
+        owner: people.own_name(),
+        open: true,
+    };
     if let Some(tcp) = tcp {
-        let loopback = tcp.local_addr()?.ip().is_loopback();
-        let access = auth::Access {
-            token,
-            owner: people.own_name(),
-            loopback,
-        };
-        let who = axum::middleware::from_fn_with_state(access, auth::over_tcp);
+        let who = axum::middleware::from_fn_with_state(access.clone(), auth::over_tcp);
         let routes = routes.clone().layer(who);
         bounded::little_buffer(&tcp);
         let connect = move |stream, address| {
@@ -206,10 +222,26 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let limits = bounded::tcp_limits(tcp_max);
         tokio::spawn(http_server::serve(tcp, limits, connect));
     }
+    if let Some((listener, certificate)) = network {
+        let access = auth::Access {
+            open: false,
+            ..access
+        };
+        let who = axum::middleware::from_fn_with_state(access, auth::over_tcp);
+        let routes = routes.clone().layer(who);
+        bounded::little_buffer(&listener);
+        let connect = move |stream, address| {
+            let (held, peer) = bounded::Held::new(stream, address);
+            let routes = routes.clone().layer(Extension(ConnectInfo(peer)));
+            (certificate.accept(held), routes)
+        };
+        let limits = bounded::tcp_limits(tcp_max);
+        tokio::spawn(http_server::serve(listener, limits, connect));
+    }
     // Before anybody can know that control runs, and end it.
     let signals = Signals::install()?;
-    let group = socket_group(&people, &options.config.api);
-    let unix = unix_listener(&options.state, group)?;
+    let group = listeners::socket_group(&people, &options.config.api);
+    let unix = listeners::unix_listener(&options.state, group)?;
     let unix = bounded::Bounded::new(unix, unix_max);
     let who = axum::middleware::from_fn_with_state(people, auth::at_socket);
     let routes = routes.layer(who);
@@ -577,6 +609,7 @@ fn control_state(
         table,
         events,
         ledger: past.ledger,
+        tokens: past.tokens,
         boots: std::collections::BTreeMap::new(),
         joined_unix_ms: std::collections::BTreeMap::new(),
         draining: std::collections::BTreeSet::new(),
@@ -719,94 +752,4 @@ async fn start_boot_service(
     let service = Arc::new(service);
     tokio::spawn(service.serve_http(listener));
     Ok(Some(service))
-}
-
-fn tcp_listener(http: &Http) -> anyhow::Result<Option<tokio::net::TcpListener>> {
-    let listener = match http {
-        Http::None => return Ok(None),
-        Http::Address(address) => std::net::TcpListener::bind(address).with_context(|| {
-            format!("cannot listen at TCP {address} for the HTTP API; choose another --http ADDRESS, or --http none")
-        })?,
-        Http::Stdin => {
-            let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
-            std::net::TcpListener::from(fd)
-        }
-    };
-    listener.set_nonblocking(true)?;
-    listener
-        .local_addr()
-        .context("--http-fd: this is not a listening TCP socket")?;
-    Ok(Some(tokio::net::TcpListener::from_std(listener)?))
-}
-
-/// The group that may open the socket, if there is one; says whom control serves.
-fn socket_group(people: &People, api: &config::Api) -> Option<u32> {
-    let control = people.own_name();
-    match people.serves() {
-        Serves::Everybody => {
-            let group = people::group(&api.group);
-            match (group, api.group.as_str()) {
-                (Some(_), name) => tracing::info!("members of the group {name} may run jobs"),
-                (None, "") => tracing::info!("only root may use the socket: api.group is empty"),
-                (None, name) => tracing::info!(
-                    "only root may use the socket: there is no group {name} (`groupadd --system {name}`, then `usermod -aG {name} USER` for each user, and start again)"
-                ),
-            }
-            group
-        }
-        Serves::Operators => {
-            // A group that the system lets this user give a file to is one that they are in.
-            let group = people::group(&api.operators);
-            let group = group.filter(|group| people.own_groups().contains(group));
-            let others = group.map_or(String::new(), |_| {
-                format!(" and members of the group {}", api.operators)
-            });
-            tracing::info!(
-                "serves {control}, root{others} only: it does not run as root, so it cannot act for other users"
-            );
-            group
-        }
-        Serves::Itself => {
-            tracing::info!(
-                "serves {control} only: in a user namespace nobody else can be told apart"
-            );
-            None
-        }
-    }
-}
-
-/// Has the members of a group reach the socket: they may pass the folders to it and not list them.
-fn open_to_group(state: &StateDir, group: u32) -> anyhow::Result<()> {
-    let (run, socket) = (state.run(), state.socket());
-    for (path, mode) in [(state.path(), 0o710), (&run, 0o710), (&socket, 0o660)] {
-        let failed = || format!("cannot open {} to the group", path.display());
-        std::os::unix::fs::chown(path, None, Some(group)).with_context(failed)?;
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(path, mode).with_context(failed)?;
-    }
-    Ok(())
-}
-
-fn unix_listener(state: &StateDir, group: Option<u32>) -> anyhow::Result<tokio::net::UnixListener> {
-    let path = state.socket();
-    remove_stale(&path)?;
-    let listener = tokio::net::UnixListener::bind(&path).with_context(|| {
-        format!(
-            "cannot listen at {}; a socket path holds 107 bytes, so choose a shorter --state-dir",
-            path.display()
-        )
-    })?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    if let Some(group) = group {
-        open_to_group(state, group)?;
-    }
-    Ok(listener)
-}
-
-/// Removes the socket of a control node that crashed; the lock says that none runs.
-fn remove_stale(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -530,7 +530,7 @@ impl Worker {
             .arg(worker::COMMAND)
             .env_clear()
             .current_dir("/")
-            .stdin(Stdio::from(OwnedFd::from(its)))
+            .stdin(Stdio::from(its))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;

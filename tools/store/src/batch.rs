@@ -9,7 +9,7 @@
 
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramUse,
-    RankEndRow, SpecRow, StreamRow, WarmRow,
+    RankEndRow, SpecRow, StreamRow, TokenRow, WarmRow,
 };
 
 /// One change, in the order in which it happened.
@@ -61,6 +61,10 @@ pub enum Change {
     PutStream(StreamRow),
     /// See [`Batch::end_stream`].
     EndStream(u16),
+    /// See [`Batch::put_token`].
+    PutToken(TokenRow),
+    /// See [`Batch::revoke_token`].
+    RevokeToken(u64),
     /// See [`Batch::append_event`].
     AppendEvent(EventRow),
 }
@@ -193,6 +197,16 @@ impl Batch {
     /// A stream was closed, or has ended.
     pub fn end_stream(&mut self, number: u16) {
         self.changes.push(Change::EndStream(number));
+    }
+
+    /// Somebody has made a token. Tokens are numbered on from the highest there has been.
+    pub fn put_token(&mut self, row: TokenRow) {
+        self.changes.push(Change::PutToken(row));
+    }
+
+    /// A token is good no more.
+    pub fn revoke_token(&mut self, id: u64) {
+        self.changes.push(Change::RevokeToken(id));
     }
 
     /// Casts are numbered from `next` on, or from where they are if that is further.

@@ -1,5 +1,5 @@
 //! What the control node must not forget when it is killed: machines and their numbers, which node
-//! holds which program warm and which files, programs, jobs, casts, events.
+//! holds which program warm and which files, programs, jobs, casts, tokens, events.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -31,7 +31,7 @@ pub use error::{Failure, StoreError};
 pub use memory::Memory;
 pub use rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
-    ProgramRow, ProgramUse, RankEndRow, SpecRow, StreamRow, WarmRow,
+    ProgramRow, ProgramUse, RankEndRow, SpecRow, StreamRow, TokenRow, WarmRow,
 };
 pub use sqlite::{Checkpointer, Opened, Sqlite, look_over, set_aside};
 
@@ -164,6 +164,18 @@ pub trait Query {
     /// # Errors
     /// See [`Query::nodes`].
     fn streams(&self) -> Result<Vec<StreamRow>, StoreError>;
+
+    /// Tokens that nobody has revoked, by number.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn tokens(&self) -> Result<Vec<TokenRow>, StoreError>;
+
+    /// The number that the next token gets: above that of every token there has been.
+    ///
+    /// # Errors
+    /// See [`Query::nodes`].
+    fn next_token(&self) -> Result<u64, StoreError>;
 
     /// The number that the next cast gets: above that of every cast there has been.
     ///

@@ -13,7 +13,7 @@ use crate::batch::{Batch, Change};
 use crate::error::StoreError;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramHash,
-    ProgramRow, RankEndRow, SpecRow, StreamRow, WarmRow,
+    ProgramRow, RankEndRow, SpecRow, StreamRow, TokenRow, WarmRow,
 };
 use crate::{Query, Store};
 
@@ -43,6 +43,8 @@ struct Tables {
     casts: BTreeMap<u64, CastRow>,
     next_cast: u64,
     streams: BTreeMap<u16, StreamRow>,
+    tokens: BTreeMap<u64, TokenRow>,
+    next_token: u64,
 }
 
 impl Memory {
@@ -121,6 +123,11 @@ impl Tables {
             Change::EndCast(id) => drop(self.casts.remove(id)),
             Change::PutStream(row) => drop(self.streams.insert(row.number, row.clone())),
             Change::EndStream(number) => drop(self.streams.remove(number)),
+            Change::PutToken(row) => {
+                self.next_token = self.next_token.max(row.id.saturating_add(1));
+                self.tokens.insert(row.id, row.clone());
+            }
+            Change::RevokeToken(id) => drop(self.tokens.remove(id)),
             Change::NumberCastsFrom(next) => self.next_cast = self.next_cast.max(*next),
             Change::AppendEvent(row) => drop(self.events.insert(row.seq, row.clone())),
         }
@@ -259,6 +266,14 @@ impl Query for Memory {
 
     fn casts(&self) -> Result<Vec<CastRow>, StoreError> {
         Ok(self.tables().casts.values().cloned().collect())
+    }
+
+    fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
+        Ok(self.tables().tokens.values().cloned().collect())
+    }
+
+    fn next_token(&self) -> Result<u64, StoreError> {
+        Ok(self.tables().next_token.max(1))
     }
 
     fn streams(&self) -> Result<Vec<StreamRow>, StoreError> {

@@ -1,7 +1,8 @@
 //! One row type a table, and the bounds of the tables.
 //!
 //! Key types: [`NodeRow`], [`WarmRow`], [`ProgramRow`], [`JobRow`], [`EventRow`], [`SpecRow`],
-//! [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`StreamRow`], [`Limits`].
+//! [`RankEndRow`], [`DrainRow`], [`FileRow`], [`HeldRow`], [`CastRow`], [`StreamRow`],
+//! [`TokenRow`], [`Limits`].
 //! Neighbours: [`crate::batch`] carries them in, [`crate::Query`] gives them out.
 //!
 //! Invariant: widths are fixed and nothing here is interpreted: words such as a job's state are
@@ -211,6 +212,8 @@ pub struct FileRow {
     pub bytes: u64,
     /// When it was cast first, in microseconds since 1970.
     pub cast_unix_us: u64,
+    /// Everybody's jobs may use it.
+    pub shared: bool,
 }
 
 /// A cast file that a node holds.
@@ -256,6 +259,25 @@ pub struct StreamRow {
     pub name: String,
     /// What it is, as JSON.
     pub spec: String,
+}
+
+/// A token for the API over the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRow {
+    /// Its number.
+    pub id: u64,
+    /// BLAKE3 hash of its text.
+    pub hash: [u8; 32],
+    /// What it is good for, as a word.
+    pub role: String,
+    /// Name of whom it stands for.
+    pub user: String,
+    /// Who made it.
+    pub made_by: String,
+    /// When, in microseconds since 1970.
+    pub made_unix_us: u64,
+    /// From when on it is good no more; none: never.
+    pub expires_unix_us: Option<u64>,
 }
 
 /// One thing that happened.

@@ -3,7 +3,7 @@
 
 use hearth_store::{
     Batch, CastRow, Change, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow,
-    ProgramUse, Query, RankEndRow, SpecRow, Sqlite, Store, StreamRow, WarmRow,
+    ProgramUse, Query, RankEndRow, SpecRow, Sqlite, Store, StreamRow, TokenRow, WarmRow,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -145,12 +145,36 @@ fn event_row() -> impl Strategy<Value = EventRow> {
 }
 
 fn file_row() -> impl Strategy<Value = FileRow> {
-    (text(), hash(), time(), time()).prop_map(|(name, object, bytes, cast_unix_us)| FileRow {
+    let row = (text(), hash(), time(), time(), proptest::bool::ANY);
+    row.prop_map(|(name, object, bytes, cast_unix_us, shared)| FileRow {
         name,
         object,
         bytes,
         cast_unix_us,
+        shared,
     })
+}
+
+fn token_row() -> impl Strategy<Value = TokenRow> {
+    let row = (
+        1..12u64,
+        hash(),
+        text(),
+        text(),
+        time(),
+        proptest::option::of(time()),
+    );
+    row.prop_map(
+        |(id, hash, user, made_by, made_unix_us, expires_unix_us)| TokenRow {
+            id,
+            hash,
+            role: "user".to_string(),
+            user,
+            made_by,
+            made_unix_us,
+            expires_unix_us,
+        },
+    )
 }
 
 fn held_row() -> impl Strategy<Value = HeldRow> {
@@ -214,6 +238,8 @@ fn cast_change() -> impl Strategy<Value = Change> {
         2 => (0..4u16, text(), text())
             .prop_map(|(number, name, spec)| Change::PutStream(StreamRow { number, name, spec })),
         1 => (0..4u16).prop_map(Change::EndStream),
+        2 => token_row().prop_map(Change::PutToken),
+        1 => (1..12u64).prop_map(Change::RevokeToken),
     ]
 }
 
@@ -261,6 +287,8 @@ fn batch_of(changes: Vec<Change>) -> Batch {
             Change::NumberCastsFrom(next) => batch.number_casts_from(next),
             Change::PutStream(row) => batch.put_stream(row),
             Change::EndStream(number) => batch.end_stream(number),
+            Change::PutToken(row) => batch.put_token(row),
+            Change::RevokeToken(id) => batch.revoke_token(id),
         }
     }
     batch
@@ -290,6 +318,8 @@ fn answers(store: &dyn Query) -> impl PartialEq + std::fmt::Debug + use<> {
             store.casts().unwrap(),
             store.streams().unwrap(),
             store.next_cast().unwrap(),
+            store.tokens().unwrap(),
+            store.next_token().unwrap(),
         ),
     )
 }

@@ -6,13 +6,14 @@
 //! the range, and are not cut short when the program is to end.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{advice, map};
+use hearth_abi::linux::{advice, map, prot};
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
-use kernel_core::files::{Opened, Place};
+use kernel_core::files::{Opened, Place, Shipped};
 use kernel_core::readahead::AHEAD_IN_FLIGHT_MAX;
 use kernel_core::space::{FileMap, MapRequest, RemapRequest};
 
 use super::Args;
+use super::buffers::Buffers;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::process::hardware::{Attended, Hardware};
@@ -38,6 +39,9 @@ impl Current<'_> {
             let mut machine = Attended::new(self.services);
             return Ok(self.process.memory().mmap(&mut machine, request)?);
         }
+        if let Some(shipped) = self.shipped(fd)? {
+            return self.map_shipped(shipped, request, [fd, offset]);
+        }
         let file = self.mappable(fd)?;
         let file = FileMap {
             file,
@@ -49,6 +53,54 @@ impl Current<'_> {
             .process
             .memory()
             .mmap_file(&mut machine, request, file)?)
+    }
+
+    /// Maps a file that an I/O service has open: what it holds now is copied in, so that what
+    /// others write to it later is not seen, as POSIX leaves open. What is written to a shared
+    /// mapping would have to reach the file, which it does not: ENODEV.
+    fn map_shipped(
+        &mut self,
+        shipped: Shipped,
+        request: MapRequest,
+        [fd, offset]: [u64; 2],
+    ) -> Result<u64, Stop> {
+        let is_shared = request.flags & (map::SHARED | map::PRIVATE) != map::PRIVATE;
+        if is_shared && request.protection & prot::WRITE != 0 {
+            return Err(self.count_missing_as(Errno::ENODEV));
+        }
+        if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
+            return Err(Errno::EINVAL.into());
+        }
+        let begun = self.thread.progress.and_then(|progress| progress.mapped);
+        let address = match begun {
+            Some(address) => address,
+            None => {
+                let mut machine = Attended::new(self.services);
+                let whole = MapRequest {
+                    protection: prot::READ | prot::WRITE,
+                    flags: request.flags & !map::SHARED | map::PRIVATE | map::ANONYMOUS,
+                    ..request
+                };
+                let address = self.process.memory().mmap(&mut machine, whole)?;
+                self.thread.progress().mapped = Some(address);
+                address
+            }
+        };
+        let to = Buffers::one(address, request.length)?;
+        let read = self.read_shipped(fd, shipped, Some(offset), to);
+        let mut machine = Attended::new(self.services);
+        let memory = self.process.memory();
+        match read {
+            Ok(_) => {
+                memory.mprotect(&mut machine, address, request.length, request.protection)?;
+                Ok(address)
+            }
+            Err(stop @ Stop::Errno(_)) => {
+                memory.munmap(&mut machine, address, request.length)?;
+                Err(stop)
+            }
+            Err(stop) => Err(stop),
+        }
     }
 
     /// The file that a descriptor can map.

@@ -263,6 +263,12 @@ impl Current<'_> {
         Errno::ENOSYS.into()
     }
 
+    /// Counts the call of the thread, which the node does not carry out: it answers this.
+    fn count_missing_as(&mut self, errno: Errno) -> Stop {
+        self.count_missing(self.thread.context.rax);
+        errno.into()
+    }
+
     /// Counts a call that the node does not carry out, whatever it answers.
     fn count_missing(&mut self, number: u64) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);

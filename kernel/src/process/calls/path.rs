@@ -614,8 +614,7 @@ impl Current<'_> {
 
     /// What the node has cannot be changed: the program misses an I/O service.
     fn read_only(&mut self) -> Stop {
-        self.count_missing(self.thread.context.rax);
-        Errno::EROFS.into()
+        self.count_missing_as(Errno::EROFS)
     }
 
     /// What a path, or with an empty one a descriptor, means to a call that asks about it.

@@ -22,9 +22,11 @@ use hearth_boot::http_server::Limits;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
+
+use super::places::{self, Place, Places};
 
 /// Most connections over the unix socket: two for each of 4,096 jobs.
 const UNIX_MAX: usize = 8_192;
@@ -59,6 +61,8 @@ pub fn limits() -> (usize, usize) {
 pub struct Bounded<L> {
     listener: L,
     places: Arc<Semaphore>,
+    /// How these are shared among users.
+    users: Places,
 }
 
 impl<L> Bounded<L> {
@@ -67,6 +71,7 @@ impl<L> Bounded<L> {
         Bounded {
             listener,
             places: Arc::new(Semaphore::new(connections)),
+            users: Places::new(nix::unistd::geteuid().as_raw(), connections),
         }
     }
 }
@@ -103,15 +108,41 @@ impl Peer {
     }
 }
 
-impl<L: Listener> Listener for Bounded<L> {
+/// A connection whose user the system may know.
+pub trait OfUser {
+    /// The number of its user.
+    fn user(&self) -> Option<u32>;
+
+    /// Says that there is no place for it, as far as that goes without waiting.
+    fn refuse(&self);
+}
+
+impl OfUser for UnixStream {
+    fn user(&self) -> Option<u32> {
+        self.peer_cred().ok().map(|of| of.uid())
+    }
+
+    fn refuse(&self) {
+        // Whoever does not get it sees the connection end.
+        drop(SockRef::from(self).send(places::REFUSAL));
+    }
+}
+
+impl<L: Listener<Io: OfUser>> Listener for Bounded<L> {
     type Io = Placed<L::Io>;
     type Addr = L::Addr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let place = self.places.clone().acquire_owned().await;
         let place = place.expect("the semaphore is never closed");
-        let (io, address) = self.listener.accept().await;
-        (Placed(io, place), address)
+        loop {
+            let (io, address) = self.listener.accept().await;
+            // Whom the system does not name is refused later, with words.
+            match self.users.enter(io.user().unwrap_or(u32::MAX)) {
+                Some(of_user) => return (Placed(io, place, of_user), address),
+                None => io.refuse(),
+            }
+        }
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
@@ -140,6 +171,7 @@ impl Connected<IncomingStream<'_, Bounded<UnixListener>>> for LocalPeer {
 pub struct Placed<I>(
     I,
     #[expect(dead_code, reason = "held")] OwnedSemaphorePermit,
+    #[expect(dead_code, reason = "held")] Place,
 );
 
 impl<I: AsyncRead + Unpin> AsyncRead for Placed<I> {
@@ -256,12 +288,12 @@ mod tests {
 
     #[tokio::test]
     async fn one_more_connection_waits_for_a_place() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut bounded = Bounded::new(listener, 1);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let mut bounded = Bounded::new(UnixListener::bind(&path).unwrap(), 1);
         let _clients = (
-            TcpStream::connect(address).await.unwrap(),
-            TcpStream::connect(address).await.unwrap(),
+            UnixStream::connect(&path).await.unwrap(),
+            UnixStream::connect(&path).await.unwrap(),
         );
         let (first, _) = bounded.accept().await;
         let waits = tokio::time::timeout(Duration::from_millis(50), bounded.accept());

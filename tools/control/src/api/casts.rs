@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{Json, Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -24,6 +25,7 @@ use crate::casts::shelf::Content;
 use crate::casts::{NotUnderWay, Order, Refused};
 use crate::config::LinkRate;
 use crate::control::Core;
+use crate::principal::{By, Denied, Principal};
 use crate::programs::{Hash, Program};
 use crate::{hosted, hostlist, secrets};
 
@@ -125,11 +127,13 @@ pub async fn get(
 #[utoipa::path(post, path = "/v1/casts", tag = "casts", request_body = CastRequest, responses((status = 200, body = CastAccepted)))]
 pub async fn begin(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<CastRequest>,
 ) -> Result<Json<CastAccepted>, Refusal> {
     hosted::check_name(&request.name).map_err(|error| refuse(Refused::BadName(error)))?;
     let hash = programs::parse_hash(&request.object)?;
-    let file = api.shared.programs.find(&hash).await;
+    by.operator()?;
+    let file = api.shared.programs.find_for(&by, &hash).await;
     let file = file.ok_or_else(|| programs::unknown_program(&hash))?;
     let named = api.nodes_if(request.nodes.as_deref())?;
     let described = describe(&request.name, &file).await?;
@@ -171,6 +175,9 @@ pub async fn begin(
             rate: request.rate.map(LinkRate::bytes_per_second),
         };
         let begun = core.casts.begin(now, order);
+        if begun.is_ok() {
+            core.casts.files.share(&hash);
+        }
         core.settle(now);
         begun.map(|id| CastAccepted {
             id,
@@ -310,7 +317,11 @@ fn find(files: impl Iterator<Item = Named>, text: &str) -> Result<Named, Refusal
 }
 
 /// The files that a job is to find under `/with`.
-pub async fn job_files(api: &Api, with: &[WithFile]) -> Result<Vec<JobFile>, Refusal> {
+pub async fn job_files(
+    api: &Api,
+    by: &Principal,
+    with: &[WithFile],
+) -> Result<Vec<JobFile>, Refusal> {
     let mut files = Vec::with_capacity(with.len());
     for file in with {
         hosted::check_name(&file.name).map_err(|error| refuse(Refused::BadName(error)))?;
@@ -327,8 +338,18 @@ pub async fn job_files(api: &Api, with: &[WithFile]) -> Result<Vec<JobFile>, Ref
                 None => Some(find(known, &file.name)?),
             }
         };
-        let object = object.or(known.as_ref().map(|known| known.object));
-        let object = object.expect("given, or found by name");
+        let is_named = object.is_none();
+        let object = object
+            .or(known.as_ref().map(|known| known.object))
+            .expect("given, or found by name");
+        let is_shared = known.as_ref().is_some_and(|known| known.shared);
+        if !is_shared && !api.shared.programs.is_theirs(by, &object) {
+            return Err(match is_named {
+                true => Denied::NotYourFile(file.name.clone()).into(),
+                // Whoever has it sends it.
+                false => programs::unknown_program(&object),
+            });
+        }
         let content = api.shared.programs.find(&object).await;
         let held = known.filter(|known| {
             !api.shared
@@ -418,6 +439,7 @@ mod tests {
                 object,
                 bytes: 1,
                 cast_unix_us: 0,
+                shared: true,
             }
         };
         let files = || {

@@ -61,7 +61,7 @@ pub async fn submit(
     let program = api
         .shared
         .programs
-        .find(&hash)
+        .find_for(&by, &hash)
         .await
         .ok_or_else(|| programs::unknown_program(&hash))?;
     let args = decode(&request.args)?;
@@ -73,10 +73,10 @@ pub async fn submit(
         check_program(&program_name, &program)?;
     }
     let want = want(&api, &request)?;
-    let mut terms = terms(&api, &request).await?;
+    let mut terms = terms(&api, &by, &request).await?;
     terms.mounts = mounts(&api, &by, &request)?;
     terms.output_files = output_files(&by, &request)?;
-    let files = casts::job_files(&api, &request.with).await?;
+    let files = casts::job_files(&api, &by, &request.with).await?;
     let config = api.shared.lock().casts.config().clone();
     let may_cast = match request.load.unwrap_or(config.load) {
         Load::Demand => false,
@@ -265,7 +265,7 @@ fn hand_in(api: &Api, by: &Principal, submission: Submission) -> Result<u64, Sub
 }
 
 /// How the job is to stand in the queue.
-async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
+async fn terms(api: &Api, by: &Principal, request: &JobRequest) -> Result<Terms, Refusal> {
     if request.batch && request.stdin {
         return Err(Refusal::bad_request(
             "a batch job has no client that could send standard input; name a file as its input",
@@ -293,7 +293,7 @@ async fn terms(api: &Api, request: &JobRequest) -> Result<Terms, Refusal> {
         None => None,
         Some(text) => {
             let hash = programs::parse_hash(text)?;
-            let file = api.shared.programs.find(&hash).await;
+            let file = api.shared.programs.find_for(by, &hash).await;
             Some(file.ok_or_else(|| programs::unknown_program(&hash))?)
         }
     };

@@ -1,4 +1,5 @@
-//! The HTTP API of control: JSON over a unix socket (full rights) and TCP (see [`auth`]).
+//! The HTTP API of control: JSON over a unix socket, and over TCP with TLS or on loopback (see
+//! [`auth`]).
 //!
 //! Each handler stands beside its description (`utoipa::path`), and only described handlers get
 //! into the router, so `GET /openapi.json` ([`description`]) names every route with the types that
@@ -21,10 +22,12 @@ pub mod monitor;
 mod nodes;
 pub mod overlay;
 mod past;
+pub mod places;
 mod programs;
 mod queue;
 pub mod rules;
 mod stopping;
+mod tokens;
 pub mod types;
 mod unread;
 pub mod warm;
@@ -131,6 +134,8 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(nodes::named))
         .routes(routes!(nodes::leave))
         .routes(routes!(stopping::stop))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
         .routes(routes!(nodes::waiting))
         .routes(routes!(nodes::approve))
         .routes(routes!(nodes::power))

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Json, Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -20,6 +21,7 @@ use super::{Api, Refusal, jobs};
 use crate::events::Event;
 use crate::history::{self, weight};
 use crate::jobs::JobError;
+use crate::principal::By;
 
 /// Jobs or events in an answer when the request does not say.
 const PAGE: u32 = 1_000;
@@ -52,6 +54,9 @@ pub struct JobsQuery {
     user: Option<String>,
     /// With one of these names, separated by commas.
     name: Option<String>,
+    /// Those of whoever asks.
+    #[serde(default)]
+    mine: bool,
     /// Not over before this, in microseconds since 1970.
     since_unix_us: Option<u64>,
     /// Submitted before this, in microseconds since 1970.
@@ -69,12 +74,13 @@ pub struct JobsQuery {
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Vec<JobInfo>)))]
 pub async fn jobs(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Vec<JobInfo>>, Refusal> {
     let (state, user, name) = (&query.state, &query.user, &query.name);
     let wanted = Wanted::new(state.as_deref(), user.as_deref(), name.as_deref())?;
     let filter = Filter {
-        wanted,
+        wanted: wanted.of(&by, query.mine),
         since: query.since_unix_us,
         until: query.until_unix_us,
         brief: query.brief,

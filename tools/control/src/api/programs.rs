@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -9,6 +10,7 @@ use futures_util::StreamExt;
 
 use super::types::Size;
 use super::{Api, Refusal};
+use crate::principal::By;
 use crate::programs::{Hash, StoreError, Upload};
 use crate::secrets;
 
@@ -29,17 +31,18 @@ pub(super) fn unknown_program(hash: &Hash) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "unknown-program", error)
 }
 
-/// Whether control has a program or file.
+/// Whether control has a program or file that you have sent.
 #[utoipa::path(get, path = "/v1/programs/{hash}", tag = "programs", params(("hash" = String, Path, description = "BLAKE3 hash of the file, in hexadecimal")), responses((status = 200, body = Size)))]
 pub async fn exists(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(hash): Path<String>,
 ) -> Result<axum::Json<Size>, Refusal> {
     let hash = parse_hash(&hash)?;
     let program = api
         .shared
         .programs
-        .find(&hash)
+        .find_for(&by, &hash)
         .await
         .ok_or_else(|| unknown_program(&hash))?;
     let bytes = program.bytes();
@@ -50,6 +53,7 @@ pub async fn exists(
 #[utoipa::path(put, path = "/v1/programs/{hash}", tag = "programs", params(("hash" = String, Path, description = "BLAKE3 hash of the file, in hexadecimal")), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Size)))]
 pub async fn put(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(hash): Path<String>,
     headers: HeaderMap,
     body: Body,
@@ -68,7 +72,7 @@ pub async fn put(
     let mut upload = api
         .shared
         .programs
-        .receive(hash, length)
+        .receive(&by.name, hash, length)
         .map_err(store_refusal)?;
     write(&mut upload, body, UPLOAD_PATIENCE).await?;
     let program = upload.finish().map_err(store_refusal)?;
@@ -123,7 +127,7 @@ mod tests {
         let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
         let content = b"program";
         let hash = *blake3::hash(content).as_bytes();
-        let begin = || store.receive(hash, content.len() as u64).unwrap();
+        let begin = || store.receive("ann", hash, content.len() as u64).unwrap();
         let piece = |bytes: &'static [u8]| Ok::<_, std::io::Error>(Bytes::from_static(bytes));
         let part = || stream::iter([piece(&content[..3])]);
         let patience = Duration::from_millis(50);

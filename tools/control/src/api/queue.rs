@@ -18,7 +18,7 @@ use super::types::{
 };
 use super::{Api, Refusal};
 use crate::jobs::{JobError, NodeError, Runner};
-use crate::principal::By;
+use crate::principal::{By, Principal};
 
 /// Which jobs are wanted; what is absent does not matter.
 #[derive(Debug, Default, Clone, Deserialize, IntoParams)]
@@ -31,6 +31,9 @@ pub struct QueueQuery {
     user: Option<String>,
     /// With one of these names, separated by commas.
     name: Option<String>,
+    /// Those of whoever asks.
+    #[serde(default)]
+    mine: bool,
 }
 
 /// Jobs by what people name them by.
@@ -62,6 +65,14 @@ impl Wanted {
             users: words(user),
             names: words(name),
         })
+    }
+
+    /// Of these, the jobs of one user; `mine`: whether that is wanted.
+    pub fn of(mut self, by: &Principal, mine: bool) -> Self {
+        if mine {
+            self.users = vec![by.name.clone()];
+        }
+        self
     }
 
     /// Whether a job is one of them.
@@ -99,10 +110,12 @@ fn state_of(word: &str) -> Result<JobState, Refusal> {
 #[utoipa::path(get, path = "/v1/queue", tag = "jobs", params(QueueQuery), responses((status = 200, body = Vec<QueuedJob>)))]
 pub async fn list(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Query(query): Query<QueueQuery>,
 ) -> Result<Json<Vec<QueuedJob>>, Refusal> {
     let (state, user, name) = (&query.state, &query.user, &query.name);
     let wanted = Wanted::new(state.as_deref(), user.as_deref(), name.as_deref())?;
+    let wanted = wanted.of(&by, query.mine);
     let core = api.shared.lock();
     let runner = &core.runner;
     let order = runner.queue_order();
@@ -220,6 +233,16 @@ mod tests {
         assert!(has(Some("R"), None, None) && has(Some("RUNNING"), None, None));
         assert!(!has(Some("PD"), None, None));
         assert!(!has(None, Some("ida"), None));
+        let eva = Principal {
+            name: "eva".into(),
+            ..Principal::nameless()
+        };
+        let of = |by: &Principal, mine| {
+            let wanted = Wanted::new(None, None, None).unwrap();
+            wanted.of(by, mine).has(&job)
+        };
+        assert!(of(&eva, true) && of(&Principal::nameless(), false));
+        assert!(!of(&Principal::nameless(), true));
         assert!(!has(None, None, Some("solv")));
         let error = Wanted::new(Some("walking"), None, None).unwrap_err();
         assert_eq!(error.code(), "bad-request");

@@ -13,6 +13,7 @@ mod node_log;
 mod power;
 mod queue;
 mod queued;
+mod tokens;
 mod waiting;
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,7 @@ pub use node_log::{NamedQuery, NodeLogPart, NodeLogQuery};
 pub use power::{POWERED_MAX, PowerRequest, Powered};
 pub use queue::{AfterCondition, AfterJob, ArrayTask, Drained, KeptOutput, Placement, Why};
 pub use queued::{DrainRequest, PriorityRequest, QueuedJob, ResumeRequest};
+pub use tokens::{TokenInfo, TokenMade, TokenRequest};
 pub use waiting::{ApproveRequest, Approved, WaitingMachine};
 
 use crate::config::{Load, Verify};
@@ -477,7 +479,7 @@ pub struct JobRequest {
     /// Files that the program finds under `/with`.
     #[serde(default)]
     pub with: Vec<WithFile>,
-    /// Who submits it; absent: the user the control node runs as.
+    /// Who submits it, who has to be whoever asks; absent: just that.
     #[serde(default)]
     pub user: String,
     /// Nobody waits for it: it starts by itself, its output is kept, and it outlives its client.
@@ -639,6 +641,12 @@ pub struct Status {
     pub control: String,
     /// Address of the HTTP API on TCP, if it listens there.
     pub http: Option<String>,
+    /// Address at which it listens with TLS, if it does.
+    #[serde(default)]
+    pub listen: Option<String>,
+    /// By what clients know it there: SHA-256 of its certificate, in hexadecimal.
+    #[serde(default)]
+    pub fingerprint: Option<String>,
     /// Interface of the boot service, if it runs.
     pub interface: Option<String>,
     /// Whether the boot service leaves addresses to another DHCP server.

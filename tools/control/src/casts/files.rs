@@ -31,6 +31,8 @@ pub struct Named {
     pub bytes: u64,
     /// When it was cast first, in microseconds since 1970.
     pub cast_unix_us: u64,
+    /// An operator has cast it for everybody; else it is for jobs of those who have sent it.
+    pub shared: bool,
 }
 
 /// Why a file cannot have a name.
@@ -148,10 +150,20 @@ impl Files {
             object,
             bytes,
             cast_unix_us: now_unix_us,
+            shared: false,
         };
         self.batch.put_file(row.clone());
         self.names.insert(name.to_string(), row);
         Ok(())
+    }
+
+    /// Everybody's jobs may use a content, by any of its names.
+    pub fn share(&mut self, object: &Hash) {
+        let rows = self.names.values_mut();
+        for row in rows.filter(|row| row.object == *object && !row.shared) {
+            row.shared = true;
+            self.batch.put_file(row.clone());
+        }
     }
 
     /// A node holds a content, complete.
@@ -244,6 +256,7 @@ fn named(row: &FileRow) -> Named {
         object: row.object,
         bytes: row.bytes,
         cast_unix_us: row.cast_unix_us,
+        shared: row.shared,
     }
 }
 

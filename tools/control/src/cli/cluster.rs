@@ -385,6 +385,7 @@ pub fn console(global: &Global, options: &ConsoleOptions) -> anyhow::Result<()> 
     // A service's nodes have no file, and a cluster's have one also while its control node stands
     // still.
     let paths = match global.find() {
+        _ if global.host.is_some() => return node_log::show(global, node, options.follow),
         Ok(state) => match qemu_paths(state.path()) {
             Some(paths) => paths,
             None => return node_log::show(global, node, options.follow),

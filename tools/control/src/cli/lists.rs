@@ -102,14 +102,14 @@ pub struct TimelineOptions {
 
 /// Prints the nodes.
 pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
-    let state = global.find()?;
-    let client = Client::new(state.socket());
+    let (client, state) = global.reach()?;
     if options.waiting {
         return waiting(global, &client);
     }
     let client_again = client.clone();
     let mut nodes: Vec<NodeInfo> = block_on(async move { Ok(client.get("/v1/nodes").await?) })?;
-    for (number, at) in super::cluster::power_on_unix_ms(&state) {
+    let powered = state.as_ref().map(super::cluster::power_on_unix_ms);
+    for (number, at) in powered.unwrap_or_default() {
         let node = nodes.iter_mut().find(|node| node.node == number);
         if let Some(node) = node {
             node.power_on_unix_ms = Some(at);
@@ -341,8 +341,7 @@ pub async fn newest_jobs(
 
 /// Prints events, and with `--follow` goes on doing so.
 pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
-    let state = global.find()?;
-    let client = Client::new(state.socket());
+    let (client, state) = global.reach()?;
     let nodes = named::nodes_if(global, options.node.as_deref())?;
     let names: Option<Vec<String>> = nodes
         .as_ref()
@@ -396,7 +395,9 @@ pub fn events(global: &Global, options: &EventsOptions) -> anyhow::Result<()> {
                 }
                 // A restart: what happened meanwhile is asked for then.
                 Err(error) if is_gone(&error) && answered.elapsed() < FOLLOW_LIMIT => {
-                    paths::wait_for_return(&state, FOLLOW_LIMIT)?;
+                    if let Some(state) = &state {
+                        paths::wait_for_return(state, FOLLOW_LIMIT)?;
+                    }
                     Vec::new()
                 }
                 Err(error) => return Err(error),

@@ -40,6 +40,7 @@ mod slurm;
 mod stop;
 mod submit;
 mod table;
+mod token;
 mod top;
 mod tree;
 mod up_cards;
@@ -51,8 +52,8 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::client::Client;
-use crate::{config, near, paths};
+use crate::client::{Client, Remote};
+use crate::{config, near, paths, tls};
 
 /// Heading of options that measurements and research need, and nobody else.
 const MEASUREMENTS: &str = "Options for measurements";
@@ -98,6 +99,33 @@ pub struct Global {
         value_name = "DIR"
     )]
     state_dir: Option<PathBuf>,
+    /// Control node on another machine, at the address of its `hearth serve --listen`; needs a
+    /// token (HEARTH_TOKEN) and its fingerprint [env: HEARTH_HOST].
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        value_name = "HOST[:PORT]",
+        conflicts_with_all = ["cluster", "state_dir"]
+    )]
+    host: Option<String>,
+    /// Fingerprint of that control node's certificate, as `hearth serve` prints it at its start and
+    /// `hearth token create` does [env: HEARTH_FINGERPRINT].
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        value_name = "SHA256"
+    )]
+    fingerprint: Option<tls::Fingerprint>,
+    /// File with the token for it, mode 0600 [default: HEARTH_TOKEN, else ~/.config/hearth/token].
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        value_name = "FILE"
+    )]
+    token_file: Option<PathBuf>,
     /// Configuration file [default: ~/.config/hearth/config.toml, else /etc/hearth/config.toml].
     #[arg(
         long,
@@ -164,6 +192,8 @@ enum Command {
     Serve(serve_command::Options),
     /// Find what stops machines from booting.
     Doctor(doctor::Options),
+    /// Make, list and revoke tokens for the control node over the network.
+    Token(token::Options),
     /// End the control node alone: jobs that run go on without it.
     Stop(stop::Options),
     /// Start a cluster of QEMU nodes on this machine, or the control node of one where it was
@@ -215,9 +245,14 @@ pub fn main() -> ExitCode {
     };
     // Read here and not by the parser, whose texts would call it an argument that was given. Empty
     // is none.
-    let named = || std::env::var("HEARTH_CLUSTER").ok();
+    let named = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let global = &mut cli.global;
-    global.cluster = (global.cluster.take()).or_else(|| named().filter(|name| !name.is_empty()));
+    if global.cluster.is_none() && global.state_dir.is_none() {
+        global.host = (global.host.take()).or_else(|| named("HEARTH_HOST"));
+    }
+    if global.host.is_none() {
+        global.cluster = (global.cluster.take()).or_else(|| named("HEARTH_CLUSTER"));
+    }
     let json = global.json;
     ended(dispatch(cli), json)
 }
@@ -343,6 +378,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(options) => serve_command::main(&global, options).map(done),
         Command::Doctor(options) => doctor::main(&global, &options),
         Command::Up(options) => cluster::up(&global, options).map(done),
+        Command::Token(options) => token::main(&global, options).map(done),
         Command::Stop(options) => stop::stop(&global, &options).map(done),
         Command::Down(options) => down::down(&global, &options).map(done),
         Command::List(options) => cluster::list(&global, &options).map(done),
@@ -366,6 +402,11 @@ impl Global {
 
     /// The state directory of the control node that this command talks to.
     fn find(&self) -> anyhow::Result<paths::StateDir> {
+        if let Some(host) = &self.host {
+            anyhow::bail!(
+                "this works on the control node's own machine only, and it is asked at {host}; leave --host (HEARTH_HOST) out there"
+            );
+        }
         let system = self.load_config()?.serve.state_dir;
         Ok(paths::find_patiently(
             self.state_dir.as_deref(),
@@ -377,8 +418,79 @@ impl Global {
 
     /// A client of that control node.
     fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::new(self.find()?.socket()))
+        self.reach().map(|(client, _)| client)
     }
+
+    /// A client of that control node, and its state directory if it is on this machine.
+    fn reach(&self) -> anyhow::Result<(Client, Option<paths::StateDir>)> {
+        if let Some(host) = &self.host {
+            return Ok((Client::remote(self.remote(host)?), None));
+        }
+        let state = self.find()?;
+        Ok((Client::new(state.socket()), Some(state)))
+    }
+
+    /// The control node at `host`, and by what it is asked.
+    fn remote(&self, host: &str) -> anyhow::Result<Remote> {
+        let fingerprint = match &self.fingerprint {
+            Some(fingerprint) => *fingerprint,
+            None => {
+                let text = std::env::var("HEARTH_FINGERPRINT").unwrap_or_default();
+                if text.is_empty() {
+                    anyhow::bail!(
+                        "by what is the control node at {host} known? Give --fingerprint (HEARTH_FINGERPRINT): `hearth serve` prints it at its start, and `hearth token create` does"
+                    );
+                }
+                text.parse()
+                    .map_err(|error| anyhow::anyhow!("HEARTH_FINGERPRINT: {error}"))?
+            }
+        };
+        let is_address = host.parse::<std::net::Ipv6Addr>().is_ok();
+        let has_port = !is_address
+            && host
+                .rsplit_once(':')
+                .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let host = match (has_port, is_address) {
+            (true, _) => host.to_string(),
+            (false, true) => format!("[{host}]:{REMOTE_PORT}"),
+            (false, false) => format!("{host}:{REMOTE_PORT}"),
+        };
+        Ok(Remote {
+            host,
+            token: self.token()?,
+            fingerprint,
+        })
+    }
+
+    /// The token for a control node elsewhere.
+    fn token(&self) -> anyhow::Result<String> {
+        let given = std::env::var("HEARTH_TOKEN").unwrap_or_default();
+        if self.token_file.is_none() && !given.trim().is_empty() {
+            return as_token(&given, "HEARTH_TOKEN");
+        }
+        let file = self.token_file.clone().unwrap_or_else(paths::token_file);
+        if self.token_file.is_none() && !file.exists() {
+            anyhow::bail!(
+                "a control node elsewhere needs a token: set HEARTH_TOKEN, or write it to {} (chmod 600); `hearth token create` makes one there",
+                file.display()
+            );
+        }
+        as_token(&crate::secrets::read(&file)?, &file.display().to_string())
+    }
+}
+
+/// Port of a control node elsewhere, unless its address names one.
+const REMOTE_PORT: u16 = 7182;
+
+/// A token as it may stand in a request.
+fn as_token(text: &str, place: &str) -> anyhow::Result<String> {
+    let text = text.trim();
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    anyhow::ensure!(
+        is_plain,
+        "what is in {place} is no token: that is one word, as `hearth token create` prints it"
+    );
+    Ok(text.to_string())
 }
 
 /// A path with a query.

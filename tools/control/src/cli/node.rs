@@ -103,7 +103,7 @@ pub fn drain(global: &Global, options: &DrainOptions) -> anyhow::Result<()> {
     let request = DrainRequest {
         nodes: options.nodes.clone(),
         reason: options.reason.clone(),
-        by: crate::user::name(),
+        by: String::new(),
     };
     change(global, client, "/v1/nodes/drain", &options.nodes, &request)
 }

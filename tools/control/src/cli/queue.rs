@@ -44,12 +44,9 @@ impl Which {
 
     /// As the query of a request.
     fn query(&self) -> Vec<(&'static str, String)> {
-        let user = match self.me {
-            true => Some(crate::user::name()),
-            false => self.user.clone(),
-        };
         let all = [
-            ("user", user),
+            ("mine", self.me.then(|| "true".to_string())),
+            ("user", self.user.clone()),
             ("name", self.name.clone()),
             ("state", self.state.clone()),
         ];

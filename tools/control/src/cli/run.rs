@@ -90,7 +90,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     }
     let names = Names {
         name: request.name.clone(),
-        user: request.user.clone(),
+        user: crate::user::name(),
         ..Names::default()
     };
     let mut settings = screen::Settings {

@@ -18,9 +18,9 @@ use crate::site_tree::{Network, Shape};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Needs an interface with an IPv4 address and NET_ADMIN, NET_RAW, NET_BIND_SERVICE (or root);
-`hearth doctor` finds what is missing. Only the user it runs as (and root) may command it: its
-socket, run/control.sock in the state directory, has mode 0600; others use --http and the token. On SIGTERM it ends and leaves
-jobs as they are: see `hearth stop`. The environment variable HEARTH_LOG sets the log level on standard error: error, warn, info (default) or debug.")]
+`hearth doctor` finds what is missing. Where root runs it, members of the group api.group (hearth) run jobs over its
+socket, run/control.sock in the state directory; else it serves its own user and operators. Other machines use --listen
+and a token (`hearth token`). On SIGTERM it ends and leaves jobs as they are: see `hearth stop`. The environment variable HEARTH_LOG sets the log level on standard error: error, warn, info (default) or debug.")]
 pub struct Options {
     /// Network interface of the boot network [config: serve.interface].
     #[arg(long, value_name = "IF")]
@@ -37,9 +37,13 @@ pub struct Options {
     /// TCP port that booting nodes load from [config: serve.boot_http_port].
     #[arg(long, value_name = "PORT")]
     boot_http_port: Option<u16>,
-    /// Address of the HTTP API, or `none` [config: serve.http].
+    /// Address of the HTTP API without TLS, on loopback, or `none` [config: serve.http].
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
+    /// Address at which the API listens with TLS, for other machines, or `none` [config:
+    /// api.listen].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
     /// Serve the HTTP API on this inherited listening socket; only 0 (standard input).
     #[arg(long, value_name = "FD", conflicts_with = "http")]
     http_fd: Option<u32>,
@@ -190,6 +194,12 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
             format!("{text:?} is not an address to listen at; write 127.0.0.1:7181, or none")
         })?),
     };
+    let listen = match options.listen.as_deref().unwrap_or(&config.api.listen) {
+        "none" => None,
+        text => Some(text.parse::<SocketAddr>().with_context(|| {
+            format!("{text:?} is not an address to listen at with TLS; write 0.0.0.0:7182, or none")
+        })?),
+    };
     let nodes_file = options.nodes_file.or_else(|| file(&config.boot.nodes_file));
     let of_configuration = || {
         let shape = set(&config.serve.tree).map(|tree| tree.parse());
@@ -212,6 +222,7 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
             .boot_http_port
             .unwrap_or(config.serve.boot_http_port),
         http,
+        listen,
         image: match options.image.or_else(|| file(&config.boot.image)) {
             Some(image) => image,
             None => default_image()?,

@@ -34,14 +34,20 @@ pub struct Options {
 
 /// Ends the control node and waits until it has.
 pub fn stop(global: &Global, options: &Options) -> anyhow::Result<()> {
-    let state = global.find()?;
-    let client = Client::new(state.socket());
+    let (client, state) = global.reach()?;
     let drain = options.drain;
     let request = StopRequest { drain };
     let reply: StopReply = super::block_on(async { Ok(client.post("/v1/stop", &request).await?) })?;
     if !global.json {
         output::say_line(told(&reply, drain));
     }
+    let Some(state) = state else {
+        // Its process is on another machine.
+        return match global.json {
+            true => super::print_json(&reply),
+            false => super::print_text("the control node was asked to end\n"),
+        };
+    };
     if let Some(process) = ProcessId::of(reply.pid) {
         wait_for_end(&client, process, &reply, drain, global.json)?;
     }

@@ -90,7 +90,7 @@ struct View {
 /// # Errors
 /// What keeps it from running.
 pub fn main(global: &Global, options: &Options) -> anyhow::Result<u8> {
-    let client = Client::new(global.find()?.socket());
+    let client = global.client()?;
     let wanted = named::nodes_if(global, options.nodes.as_deref())?;
     let now = ask(&client)?;
     let metric = find(&now.metrics, &options.metric)?;

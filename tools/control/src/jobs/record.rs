@@ -626,14 +626,14 @@ mod tests {
         assert_eq!(refused_calls(&[rank(0, &[334, 435, 291])]), None);
         let refused = refused_calls(&[rank(0, &[257, 2]), rank(1, &[257, 435, 57])]).unwrap();
         assert!(
-            refused.starts_with("openat (files cannot be written yet"),
+            refused.starts_with("openat (the job has no service for its files"),
             "{refused}"
         );
         assert!(
             refused.ends_with("fork (a node runs one process: a program cannot start another)"),
             "{refused}"
         );
-        assert_eq!(refused.matches("files").count(), 1);
+        assert_eq!(refused.matches("its files").count(), 1);
         let many = refused_calls(&[rank(0, &[257, 57, 59, 41, 61])]).unwrap();
         assert!(
             many.ends_with("2 more: see `hearth run --report`"),

@@ -24,7 +24,7 @@ use crate::config;
 use crate::events::Severity;
 use crate::hostlist;
 use crate::output_files::Names;
-use crate::principal::{Principal, Role};
+use crate::principal::{Denied, Principal, Role};
 use crate::signal;
 
 /// Seconds a client has to read a job's output after submitting it.
@@ -57,6 +57,7 @@ impl Runner {
         by.need(Role::User)?;
         submission.terms.user.clone_from(&by.name);
         submission.terms.identity.clone_from(&by.identity);
+        self.check_array(by, &submission)?;
         let id = self.next_job;
         let array = task_of_array(&mut submission, id);
         self.check(&submission)?;
@@ -98,6 +99,20 @@ impl Runner {
         record.spec = Some(text);
         self.records.push(record);
         Ok(id)
+    }
+
+    /// Refuses a task of somebody else's array, whose tasks would wait for it.
+    fn check_array(&self, by: &Principal, submission: &Submission) -> Result<(), Denied> {
+        let array = submission.terms.array.filter(|array| array.first > 0);
+        let first = array.and_then(|array| self.get(array.first).ok());
+        first.map_or(Ok(()), |job| match job.user == by.name {
+            true => Ok(()),
+            false => Err(Denied::NotYours {
+                job: job.id,
+                owner: job.user,
+                name: by.name.clone(),
+            }),
+        })
     }
 
     /// Puts a job into the queue, new or of an earlier run of control.

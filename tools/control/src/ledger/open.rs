@@ -29,6 +29,7 @@ use crate::jobs::JOBS_MAX;
 use crate::jobs::again::Stored;
 use crate::jobs::continued::Ranks;
 use crate::stored;
+use crate::tokens::Tokens;
 
 /// Jobs that can be under way or wait.
 #[expect(clippy::cast_possible_truncation, reason = "some 100,000")]
@@ -73,6 +74,8 @@ pub struct Opened {
     pub next_cast: u64,
     /// Streams that somebody had opened.
     pub streams: Vec<StreamRow>,
+    /// Tokens that are good.
+    pub tokens: Tokens,
     /// What people should know about the opening.
     pub notices: Vec<Event>,
 }
@@ -160,6 +163,7 @@ fn read(path: &Path, store: Sqlite, wanted: Wanted) -> Result<Opened, StoreError
     let files = Files::restored(store.files()?, store.held()?);
     let (casts, next_cast) = (store.casts()?, store.next_cast()?);
     let streams = store.streams()?;
+    let tokens = Tokens::restored(store.tokens()?, store.next_token()?);
     let history = History::new(store.reader()?);
     let mut ledger = Ledger::new(Box::new(store))?;
     for node in &found.nodes {
@@ -190,6 +194,7 @@ fn read(path: &Path, store: Sqlite, wanted: Wanted) -> Result<Opened, StoreError
         casts,
         next_cast,
         streams,
+        tokens,
         notices,
         ledger,
     })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearth_store::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, Memory, NodeRow, ProgramRow,
-    Query, RankEndRow, SpecRow, StreamRow, WarmRow,
+    Query, RankEndRow, SpecRow, StreamRow, TokenRow, WarmRow,
 };
 
 use super::*;
@@ -72,6 +72,12 @@ impl Query for Flaky {
     }
     fn streams(&self) -> Answer<Vec<StreamRow>> {
         self.memory.streams()
+    }
+    fn tokens(&self) -> Answer<Vec<TokenRow>> {
+        self.memory.tokens()
+    }
+    fn next_token(&self) -> Answer<u64> {
+        self.memory.next_token()
     }
     fn drains(&self) -> Answer<Vec<DrainRow>> {
         self.memory.drains()

@@ -1,7 +1,11 @@
 use super::*;
 
 fn put(store: &ProgramStore, content: &[u8]) -> Result<Program, StoreError> {
-    let mut upload = store.receive(*blake3::hash(content).as_bytes(), content.len() as u64)?;
+    let mut upload = store.receive(
+        "ann",
+        *blake3::hash(content).as_bytes(),
+        content.len() as u64,
+    )?;
     upload.write(content)?;
     upload.finish()
 }
@@ -45,10 +49,10 @@ fn a_file_that_nobody_uses_is_not_open() {
 fn a_damaged_file_is_neither_taken_nor_kept() {
     let dir = tempfile::tempdir().unwrap();
     let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-    let mut upload = store.receive([7; 32], 3).unwrap();
+    let mut upload = store.receive("ann", [7; 32], 3).unwrap();
     upload.write(b"abc").unwrap();
     assert!(matches!(upload.finish(), Err(StoreError::WrongHash { .. })));
-    drop(store.receive([8; 32], 3).unwrap());
+    drop(store.receive("ann", [8; 32], 3).unwrap());
     assert_eq!(files(dir.path()), 0);
     let hash = put(&store, b"whole").unwrap().hash();
     std::fs::write(store.path_of(&hash), b"other").unwrap();
@@ -67,7 +71,7 @@ fn an_opening_reads_no_file() {
     // Damage that only a look at the content shows.
     std::fs::write(store.path_of(&hash), b"other").unwrap();
     let store = ProgramStore::open(dir.path(), 1000, 1000).unwrap();
-    assert_eq!(files(dir.path()), 1);
+    assert_eq!(files(dir.path()), 2, "it and who has sent it");
     assert!(store.get(&hash).is_none());
 }
 
@@ -102,7 +106,7 @@ fn uploads_that_end_together_keep_the_bound() {
             .map(|new| {
                 let content = [&new.to_le_bytes()[..], b"new..."].concat();
                 let mut upload = store
-                    .receive(*blake3::hash(&content).as_bytes(), 10)
+                    .receive("ann", *blake3::hash(&content).as_bytes(), 10)
                     .unwrap();
                 upload.write(&content).unwrap();
                 upload
@@ -128,7 +132,9 @@ fn what_has_not_arrived_evicts_nothing() {
     let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
     let kept = put(&store, b"abcdef").unwrap().hash();
     let content = b"ABCDEFGH";
-    let mut upload = store.receive(*blake3::hash(content).as_bytes(), 8).unwrap();
+    let mut upload = store
+        .receive("ann", *blake3::hash(content).as_bytes(), 8)
+        .unwrap();
     upload.write(b"ABCD").unwrap();
     assert!(store.get(&kept).is_some());
     drop(upload);
@@ -147,7 +153,7 @@ fn the_list_of_page_hashes_is_kept_beside_the_program_and_proven() {
     let list = program.make_page_hashes().unwrap();
     assert_eq!(list.len(), 5 * 32);
     assert_eq!(program.page_hashes(), Ok(list));
-    assert_eq!(files(dir.path()), 2);
+    assert_eq!(files(dir.path()), 3);
     // It survives a restart, and a damaged one is made anew.
     let path = page_list::beside(&dir.path().join(crate::secrets::encode_hex(&program.hash())));
     assert_eq!(std::fs::read(&path).unwrap(), list);
@@ -165,13 +171,13 @@ fn the_list_of_page_hashes_is_kept_beside_the_program_and_proven() {
 fn uploads_under_way_count() {
     let dir = tempfile::tempdir().unwrap();
     let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
-    let first = store.receive([1; 32], 6).unwrap();
+    let first = store.receive("ann", [1; 32], 6).unwrap();
     assert!(matches!(
-        store.receive([2; 32], 6),
+        store.receive("ann", [2; 32], 6),
         Err(StoreError::Full { .. })
     ));
     drop(first);
-    let mut second = store.receive([2; 32], 6).unwrap();
+    let mut second = store.receive("ann", [2; 32], 6).unwrap();
     second.write(b"123456").unwrap();
     assert!(matches!(
         second.write(b"7"),
@@ -180,11 +186,11 @@ fn uploads_under_way_count() {
     drop(second);
     let kept = put(&store, b"abcdef").unwrap();
     assert!(matches!(
-        store.receive([3; 32], 5),
+        store.receive("ann", [3; 32], 5),
         Err(StoreError::Full { .. })
     ));
     drop(kept);
-    assert!(store.receive([3; 32], 5).is_ok());
+    assert!(store.receive("ann", [3; 32], 5).is_ok());
 }
 
 #[test]
@@ -192,7 +198,7 @@ fn the_store_is_bounded_and_spares_programs_in_use() {
     let dir = tempfile::tempdir().unwrap();
     let store = ProgramStore::open(dir.path(), 10, 8).unwrap();
     assert!(matches!(
-        store.receive([0; 32], 9),
+        store.receive("ann", [0; 32], 9),
         Err(StoreError::TooLarge { limit: 8 })
     ));
     let used = put(&store, b"aaaaa").unwrap();
@@ -206,4 +212,47 @@ fn the_store_is_bounded_and_spares_programs_in_use() {
         Err(StoreError::Full { limit: 10 })
     ));
     assert_eq!(used.read_at(0, 5).unwrap(), b"aaaaa");
+}
+
+#[test]
+fn a_file_is_given_to_those_who_have_sent_it_and_to_operators() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || ProgramStore::open(dir.path(), 100, 100).unwrap();
+    let user = |name: &str, role| Principal {
+        name: name.to_string(),
+        identity: None,
+        role,
+        is_owner: false,
+    };
+    let theirs = |store: &ProgramStore, hash: &Hash| {
+        let named = ["ann", "bob", ""].map(|name| user(name, Role::User));
+        let named = named.map(|by| store.is_theirs(&by, hash));
+        assert!(store.is_theirs(&user("root", Role::Operator), hash));
+        named
+    };
+    let send = |store: &ProgramStore, owner: &str, content: &[u8], sent: &[u8]| {
+        let hash = *blake3::hash(content).as_bytes();
+        let mut upload = store.receive(owner, hash, content.len() as u64).unwrap();
+        upload.write(sent).unwrap();
+        upload.finish().map(|program| program.hash())
+    };
+    let store = open();
+    let hash = send(&store, "ann", b"secret", b"secret").unwrap();
+    assert_eq!(theirs(&store, &hash), [true, false, false]);
+    // Who knows the hash alone has nothing to send.
+    assert!(send(&store, "bob", b"secret", b"guess!").is_err());
+    assert_eq!(theirs(&store, &hash), [true, false, false]);
+    // Also after a restart.
+    let store = open();
+    assert_eq!(theirs(&store, &hash), [true, false, false]);
+    send(&store, "bob", b"secret", b"secret").unwrap();
+    assert_eq!(theirs(&store, &hash), [true, true, false]);
+    let store = open();
+    assert_eq!(theirs(&store, &hash), [true, true, false]);
+    // What went is nobody's.
+    send(&store, "eve", &[7; 100], &[7; 100]).unwrap();
+    assert_eq!(theirs(&store, &hash), [false, false, false]);
+    drop(open());
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
+    assert_eq!(left.len(), 2, "a file and its list: {left:?}");
 }

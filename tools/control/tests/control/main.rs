@@ -25,6 +25,8 @@ mod stopping;
 mod storage;
 mod streams;
 mod terminal;
+mod tokens;
 mod up;
+mod users;
 mod warm;
 mod watching;

@@ -11,7 +11,7 @@ use super::values::{Epoch, Hash, Mac, Number, number};
 use crate::batch::Change;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, Limits, NodeRow, ProgramRow, ProgramUse,
-    RankEndRow, SpecRow, StreamRow, WarmRow,
+    RankEndRow, SpecRow, StreamRow, TokenRow, WarmRow,
 };
 
 /// The counter that is the number of the cluster.
@@ -94,6 +94,11 @@ pub fn change(
         Change::EndStream(number) => connection
             .prepare_cached("DELETE FROM streams WHERE number = ?1")?
             .execute([number])
+            .map(drop),
+        Change::PutToken(row) => put_token(connection, row),
+        Change::RevokeToken(id) => connection
+            .prepare_cached("DELETE FROM tokens WHERE id = ?1")?
+            .execute([Number(*id)])
             .map(drop),
         Change::NumberCastsFrom(next) => number_from(connection, "next_cast", *next),
         Change::AppendEvent(row) => append_event(connection, row),
@@ -251,8 +256,8 @@ fn number_from(connection: &Connection, counter: &str, next: u64) -> rusqlite::R
 }
 
 fn put_file(connection: &Connection, row: &FileRow) -> rusqlite::Result<()> {
-    let text = "INSERT OR REPLACE INTO files (name, object, bytes, cast_unix_us)
-        VALUES (?1, ?2, ?3, ?4)";
+    let text = "INSERT OR REPLACE INTO files (name, object, bytes, cast_unix_us, shared)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
     connection
         .prepare_cached(text)?
         .execute(params![
@@ -260,6 +265,7 @@ fn put_file(connection: &Connection, row: &FileRow) -> rusqlite::Result<()> {
             Hash(row.object),
             Number(row.bytes),
             Number(row.cast_unix_us),
+            row.shared,
         ])
         .map(drop)
 }
@@ -303,6 +309,25 @@ fn put_stream(connection: &Connection, row: &StreamRow) -> rusqlite::Result<()> 
     connection
         .prepare_cached(text)?
         .execute(params![row.number, row.name, row.spec])
+        .map(drop)
+}
+
+fn put_token(connection: &Connection, row: &TokenRow) -> rusqlite::Result<()> {
+    number_from(connection, "next_token", row.id.saturating_add(1))?;
+    let text = "INSERT OR REPLACE INTO tokens
+        (id, hash, role, user, made_by, made_unix_us, expires_unix_us)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    connection
+        .prepare_cached(text)?
+        .execute(params![
+            Number(row.id),
+            Hash(row.hash),
+            row.role,
+            row.user,
+            row.made_by,
+            Number(row.made_unix_us),
+            row.expires_unix_us.map(Number),
+        ])
         .map(drop)
 }
 

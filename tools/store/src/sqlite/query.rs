@@ -13,7 +13,7 @@ use crate::Query;
 use crate::error::StoreError;
 use crate::rows::{
     CastRow, DrainRow, EventRow, FileRow, HeldRow, JobRow, NodeRow, ProgramHash, ProgramRow,
-    RankEndRow, SpecRow, StreamRow, WarmRow,
+    RankEndRow, SpecRow, StreamRow, TokenRow, WarmRow,
 };
 
 const PROGRAM: &str =
@@ -118,6 +118,22 @@ impl Query for Sqlite {
         })
     }
 
+    fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
+        let text = "SELECT id, hash, role, user, made_by, made_unix_us, expires_unix_us
+            FROM tokens ORDER BY id";
+        self.rows(text, [], |row| {
+            Ok(TokenRow {
+                id: number(row, 0)?,
+                hash: row.get::<_, Hash>(1)?.0,
+                role: row.get(2)?,
+                user: row.get(3)?,
+                made_by: row.get(4)?,
+                made_unix_us: number(row, 5)?,
+                expires_unix_us: optional_number(row, 6)?,
+            })
+        })
+    }
+
     fn drains(&self) -> Result<Vec<DrainRow>, StoreError> {
         let text = "SELECT node, reason, since_unix_us, by FROM drained ORDER BY node";
         self.rows(text, [], |row| {
@@ -154,13 +170,14 @@ impl Query for Sqlite {
     }
 
     fn files(&self) -> Result<Vec<FileRow>, StoreError> {
-        let text = "SELECT name, object, bytes, cast_unix_us FROM files ORDER BY name";
+        let text = "SELECT name, object, bytes, cast_unix_us, shared FROM files ORDER BY name";
         self.rows(text, [], |row| {
             Ok(FileRow {
                 name: row.get(0)?,
                 object: row.get::<_, Hash>(1)?.0,
                 bytes: number(row, 2)?,
                 cast_unix_us: number(row, 3)?,
+                shared: row.get(4)?,
             })
         })
     }
@@ -193,6 +210,10 @@ impl Query for Sqlite {
                 began_unix_us: number(row, 7)?,
             })
         })
+    }
+
+    fn next_token(&self) -> Result<u64, StoreError> {
+        self.counter("next_token")
     }
 
     fn next_cast(&self) -> Result<u64, StoreError> {

@@ -122,6 +122,17 @@ const STEPS: &[&str] = &[
     // 6: boots of a node that came before its last one.
     "ALTER TABLE nodes ADD COLUMN earlier_boots TEXT NOT NULL DEFAULT '[]'; -- JSON array, the oldest first
     ",
+    // 7: files that are not everybody's, tokens.
+    "ALTER TABLE files ADD COLUMN shared INTEGER NOT NULL DEFAULT 1;
+    CREATE TABLE tokens (
+        id INTEGER PRIMARY KEY,
+        hash TEXT NOT NULL,
+        role TEXT NOT NULL,
+        user TEXT NOT NULL,
+        made_by TEXT NOT NULL,
+        made_unix_us INTEGER NOT NULL,
+        expires_unix_us INTEGER -- none: never
+    ) STRICT;",
 ];
 
 /// The version that this program writes.

@@ -19,7 +19,7 @@ pub struct PowerRequest {
     /// `on`, `off`, `reset` or `status`.
     #[schema(value_type = String)]
     pub action: Action,
-    /// Who wants it; absent: the user the control node runs as.
+    /// Who wants it, who has to be whoever asks; absent: just that.
     #[serde(default)]
     pub by: String,
 }

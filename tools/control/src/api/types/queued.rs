@@ -84,7 +84,7 @@ pub struct DrainRequest {
     pub nodes: String,
     /// Why, for people.
     pub reason: String,
-    /// Who wants it; absent: the user the control node runs as.
+    /// Who wants it, who has to be whoever asks; absent: just that.
     #[serde(default)]
     pub by: String,
 }

@@ -63,7 +63,7 @@ fn runner(config: &config::Config, dir: &Path, next_job: u64) -> Runner {
 /// Puts a file into the program store.
 pub fn put(store: &ProgramStore, content: &[u8]) -> Program {
     let hash = *blake3::hash(content).as_bytes();
-    let mut upload = store.receive(hash, content.len() as u64).unwrap();
+    let mut upload = store.receive("ann", hash, content.len() as u64).unwrap();
     upload.write(content).unwrap();
     upload.finish().unwrap()
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::rules::{Need, RULES};
+use crate::api::types::ArrayTask;
 use crate::jobs::NodeError;
 use crate::principal::{Denied, Identity, Principal, Role};
 use lab::{operator, user};
@@ -124,4 +125,24 @@ fn who_only_looks_runs_nothing_and_operators_alone_drain_nodes() {
     }
     let denied = user("bob").operator().map(|_| ()).unwrap_err();
     assert_eq!(denied, Denied::NotOperator("bob".to_string()));
+}
+
+#[test]
+fn nobody_adds_tasks_to_the_array_of_another() {
+    let mut lab = Lab::with_nodes(1);
+    let mut task = lab.batch(1);
+    let array = |first, task| ArrayTask {
+        first,
+        task,
+        at_once: 1,
+    };
+    task.terms.array = Some(array(0, 1));
+    let first = lab.submit_batch(task);
+    for (by, is_theirs) in [("ann", true), ("bob", false)] {
+        let mut task = lab.batch(1);
+        task.terms.array = Some(array(first, 2));
+        let taken = lab.runner.submit(&user(by), 0, task);
+        let is_denied = matches!(taken, Err(SubmitError::Denied(Denied::NotYours { .. })));
+        assert_eq!(is_denied, !is_theirs, "{by}: {taken:?}");
+    }
 }

@@ -1,0 +1,53 @@
+// Ranks that share files: each appends its lines to one file, adds to a number in another under a lock,
+// and reads what rank 0 has written. Prints one line when all is right.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hearth.h"
+
+enum { LINES = 50, ADDS = 20 };
+
+static void check(int good, const char *what) {
+    if (!good) {
+        printf("%s: %s\n", what, strerror(errno));
+        exit(1);
+    }
+}
+
+int main(void) {
+    int rank = hearth_rank(), size = hearth_size();
+    char line[64];
+    int log = open("log", O_WRONLY | O_CREAT | O_APPEND, 0644);
+    check(log >= 0, "log");
+    for (int i = 0; i < LINES; i++) {
+        int length = snprintf(line, sizeof line, "rank %d line %d\n", rank, i);
+        check(write(log, line, length) == length, "append");
+    }
+    check(close(log) == 0, "close");
+
+    int number = open("number", O_RDWR | O_CREAT, 0644);
+    check(number >= 0, "number");
+    for (int i = 0; i < ADDS; i++) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 8};
+        check(fcntl(number, F_SETLKW, &lock) == 0, "lock");
+        long value = 0;
+        check(pread(number, &value, sizeof value, 0) >= 0, "read");
+        value++;
+        check(pwrite(number, &value, sizeof value, 0) == sizeof value, "write");
+        lock.l_type = F_UNLCK;
+        check(fcntl(number, F_SETLK, &lock) == 0, "unlock");
+    }
+    check(hearth_barrier() == 0, "barrier");
+    long value = 0;
+    check(pread(number, &value, sizeof value, 0) == sizeof value, "read");
+    check(value == (long)size * ADDS, "the sum");
+    close(number);
+    printf("rank %d: %ld\n", rank, value);
+    return 0;
+}

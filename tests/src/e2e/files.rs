@@ -1,0 +1,171 @@
+//! Files of the user, read and written by programs on nodes: what they print is what they print on
+//! this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::Scenario;
+use crate::cluster::{Boot, Cluster};
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "files-as-on-linux",
+        boot: Boot::Network,
+        run: as_on_linux,
+    },
+    Scenario {
+        name: "files-of-several-ranks",
+        boot: Boot::Network,
+        run: of_several_ranks,
+    },
+    Scenario {
+        name: "files-under-other-paths",
+        boot: Boot::Network,
+        run: under_other_paths,
+    },
+    Scenario {
+        name: "files-of-the-machine-stay-out-of-reach",
+        boot: Boot::Network,
+        run: out_of_reach,
+    },
+];
+
+/// Programs in several languages; what they print on Linux, run in a folder of its own, is the
+/// answer.
+const PROGRAMS: [&str; 5] = [
+    "files",
+    "files-fortran",
+    "files-cpp",
+    "files-rust",
+    "files-go",
+];
+/// Ranks that share files, lines of each, and additions of each.
+const RANKS: usize = 4;
+const LINES: usize = 50;
+const ADDS: usize = 20;
+
+/// A folder of this scenario, empty.
+fn folder(cluster: &Cluster, name: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(cluster.scratch(name));
+    fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+fn entries(path: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(path)?;
+    let names: Result<Vec<String>, _> = entries
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+        .collect();
+    let mut names = names?;
+    names.sort();
+    Ok(names)
+}
+
+fn as_on_linux(cluster: &Cluster) -> Result<()> {
+    for name in PROGRAMS {
+        let program = cluster.program(name);
+        if name == "files-go" && !Path::new(&program).exists() {
+            println!("          {name}: no Go compiler here, left out");
+            continue;
+        }
+        let (here, there) = (
+            folder(cluster, &format!("{name}-here"))?,
+            folder(cluster, &format!("{name}-there"))?,
+        );
+        let on_linux = Command::new(&program).current_dir(&here).output()?;
+        let expected = String::from_utf8_lossy(&on_linux.stdout).into_owned();
+        ensure!(
+            on_linux.status.success(),
+            "{name} fails on Linux: {expected}"
+        );
+        let done = cluster.hearth(&["run", "-n", "1", "-D", &there.to_string_lossy(), &program])?;
+        let done = done.expect_code(0).with_context(|| name.to_owned())?;
+        let (wanted, got) = (expected.lines(), done.out());
+        if let Some((wanted, got)) = wanted.zip(got.lines()).find(|(a, b)| a != b) {
+            bail!("{name}: Linux prints {wanted:?}, the node {got:?}");
+        }
+        ensure!(got == expected, "{name}: another number of lines");
+        let (left_here, left_there) = (entries(&here)?, entries(&there)?);
+        ensure!(
+            left_here == left_there,
+            "{name} leaves {left_there:?}, on Linux {left_here:?}"
+        );
+    }
+    Ok(())
+}
+
+fn of_several_ranks(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "ranks-files")?;
+    let program = cluster.program("ranks-files");
+    let folder_name = folder.to_string_lossy();
+    let done = cluster
+        .hearth(&["run", "-n", "4", "-D", &folder_name, &program])?
+        .expect_code(0)?;
+    let sum = format!(": {}", RANKS * ADDS);
+    let right = done
+        .out()
+        .lines()
+        .filter(|line| line.ends_with(&sum))
+        .count();
+    ensure!(right == RANKS, "{right} ranks saw the sum:\n{}", done.out());
+    let log = fs::read_to_string(folder.join("log"))?;
+    let mut lines: Vec<&str> = log.lines().collect();
+    ensure!(
+        lines.len() == RANKS * LINES,
+        "{} lines were kept",
+        lines.len()
+    );
+    lines.sort_unstable();
+    lines.dedup();
+    ensure!(lines.len() == RANKS * LINES, "lines were torn or doubled");
+    Ok(())
+}
+
+fn under_other_paths(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "mounts")?;
+    let folder_name = folder.to_string_lossy().into_owned();
+    fs::write(folder.join("input"), [7; 5000])?;
+    let program = cluster.program("filesum");
+    let mount = format!("{folder_name}:/data:ro");
+    let run = |more: &[&str], file: &str| {
+        let words = [
+            &["run", "-n", "1", "-D", &folder_name],
+            more,
+            &[&program, file],
+        ];
+        cluster.hearth(&words.concat())
+    };
+    let direct = run(&[], "input")?.expect_code(0)?.out();
+    let mounted = run(&["--mount", &mount], "/data/input")?.expect_code(0)?;
+    ensure!(
+        mounted.out().split_once(": ").map(|parts| parts.1)
+            == direct.split_once(": ").map(|parts| parts.1),
+        "{} is not {direct}",
+        mounted.out()
+    );
+    // Without files, and with one that is nowhere.
+    ensure!(
+        run(&["--no-files"], "input")?.code() != 0,
+        "files without files"
+    );
+    run(&["--mount", "/none:/data"], "input")?.expect_err("/none")?;
+    run(&["--mount", "nonsense"], "input")?.expect_err("HOST:NODE")?;
+    Ok(())
+}
+
+/// What the machine has beside what is exported.
+fn out_of_reach(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "reach")?;
+    let folder_name = folder.to_string_lossy().into_owned();
+    std::os::unix::fs::symlink("/etc/hostname", folder.join("link"))?;
+    let up = format!("{}etc/hostname", "../".repeat(40));
+    let program = cluster.program("filesum");
+    for path in ["/etc/hostname", "/proc/self/root/etc/hostname", "link", &up] {
+        let done = cluster.hearth(&["run", "-n", "1", "-D", &folder_name, &program, path])?;
+        ensure!(done.code() != 0, "{path} was read: {}", done.out());
+    }
+    Ok(())
+}
