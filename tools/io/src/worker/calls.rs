@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, PoisonError};
 
-use netstack::files::{Call, Entry, FileSystem, Lock, MAX_TRANSFER, Metadata, Op, Reply};
+use netstack::files::{Call, FileSystem, Lock, MAX_TRANSFER, Metadata, Op, Reply};
 use netstack::ids::Rank;
 use nix::errno::Errno;
 use nix::fcntl::{
@@ -19,18 +19,19 @@ use nix::libc;
 use nix::sys::stat::{
     self, FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmod, fchmodat, fstat, fstatat,
 };
-use nix::sys::statfs::fstatfs;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{self, AccessFlags, Gid, Uid, UnlinkatFlags, Whence};
 
-use super::handles::{Handles, Name, Open};
+use super::handles::{Handles, Open};
 
-/// Most entries that are kept of a directory.
-const MOST_ENTRIES: usize = 1 << 20;
 /// Flags that every open has: it neither waits nor makes a terminal ours.
 const ALWAYS: OFlag = OFlag::O_CLOEXEC
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_NONBLOCK);
+/// Flags that mean something to a program's own memory and signals only.
+const NEVER: OFlag = OFlag::O_DIRECT.union(OFlag::O_ASYNC);
+/// AT_REMOVEDIR.
+const REMOVE_DIRECTORY: u64 = libc::AT_REMOVEDIR as u64;
 /// An owner that is to stay (-1).
 const SAME: u32 = u32::MAX;
 
@@ -44,18 +45,31 @@ pub fn carry_out(
     call: &Call,
     own_directory: bool,
 ) -> Result<Reply, Errno> {
-    if call.room as usize > MAX_TRANSFER {
+    let room = call.room as usize;
+    if room > MAX_TRANSFER {
         return Err(Errno::EINVAL);
     }
+    let mut reply = carry_out_whole(handles, rank, call, own_directory)?;
+    // Nobody gets more than was asked for.
+    reply.output.truncate(room);
+    Ok(reply)
+}
+
+fn carry_out_whole(
+    handles: &Handles,
+    rank: Rank,
+    call: &Call,
+    own_directory: bool,
+) -> Result<Reply, Errno> {
     let open = |index: usize| handles.get(rank, call.handles[index]);
     let [first, second, third, fourth] = call.words;
     let done = |()| Reply::plain(0);
     match call.op {
         Op::Open => open_file(handles, rank, call),
-        Op::Close => handles.close(rank, call.handles[0]).map(done),
+        Op::Close => close(handles, rank, call.handles[0]).map(done),
         Op::Read => read(&open(0)?.file, first, call.room),
-        Op::Write => write(&open(0)?.file, first, call),
-        Op::ReadDirectory => read_directory(&open(0)?, first, call.room),
+        Op::Write => write(&*open(0)?, first, &call.input),
+        Op::ReadDirectory => read_directory(&*open(0)?, first, call.room),
         Op::Stat => stat_of(&*open(0)?, call).map(|stat| with_output(metadata(&stat).to_bytes())),
         Op::StatFileSystem => file_system(&*open(0)?, call),
         Op::Access => access(&*open(0)?, call).map(done),
@@ -63,7 +77,8 @@ pub fn carry_out(
         Op::Remove => {
             let flag = match first {
                 0 => UnlinkatFlags::NoRemoveDir,
-                _ => UnlinkatFlags::RemoveDir,
+                REMOVE_DIRECTORY => UnlinkatFlags::RemoveDir,
+                _ => return Err(Errno::EINVAL),
             };
             unistd::unlinkat(&open(0)?.file, path(call)?, flag).map(done)
         }
@@ -87,13 +102,7 @@ pub fn carry_out(
             target.truncate(call.room as usize);
             Ok(with_output(target))
         }
-        Op::ChangeMode => match call.input.is_empty() {
-            true => fchmod(&open(0)?.file, mode(first)).map(done),
-            false => {
-                let flags = FchmodatFlags::FollowSymlink;
-                fchmodat(&open(0)?.file, path(call)?, mode(first), flags).map(done)
-            }
-        },
+        Op::ChangeMode => change_mode(&*open(0)?, call).map(done),
         Op::ChangeOwner => {
             let user = owner(first).map(Uid::from_raw);
             let group = owner(second).map(Gid::from_raw);
@@ -126,10 +135,11 @@ pub fn carry_out(
         }
         Op::Lock => {
             let kind = Lock::from_word(first).ok_or(Errno::EINVAL)?;
-            lock(&open(0)?.file, kind, [second, third], fourth != 0)
+            let range = [second, third];
+            lock(handles, rank, &open(0)?, kind, range, fourth != 0)
         }
         Op::Copy => copy(&open(0)?.file, &open(1)?.file, [first, second, third]),
-        Op::Path => path_of(&*open(0)?, own_directory),
+        Op::Path => path_of(&*open(0)?, call.room, own_directory),
         Op::SetFlags => {
             let settable = OFlag::O_APPEND | OFlag::O_NONBLOCK;
             let flags = OFlag::from_bits_truncate(first as i32) & settable;
@@ -181,10 +191,10 @@ fn two_paths(call: &Call) -> Result<(&OsStr, &OsStr), Errno> {
 }
 
 fn open_file(handles: &Handles, rank: Rank, call: &Call) -> Result<Reply, Errno> {
-    handles.has_room(rank)?;
+    let room = handles.room(rank)?;
     let directory = handles.get(rank, call.handles[0])?;
     let asked = OFlag::from_bits_retain(call.words[0] as i32);
-    let mut flags = asked | ALWAYS;
+    let mut flags = asked.difference(NEVER) | ALWAYS;
     if asked.contains(OFlag::O_PATH) {
         flags.remove(OFlag::O_NONBLOCK);
     }
@@ -198,48 +208,75 @@ fn open_file(handles: &Handles, rank: Rank, call: &Call) -> Result<Reply, Errno>
         // A pipe or socket of the machine is no way to anybody from a node.
         _ => return Err(Errno::ENXIO),
     }
-    let handle = handles.add(rank, descriptor);
+    let handle = room.fill(descriptor, (stat.st_dev, stat.st_ino));
     Ok(Reply {
         result: handle.into(),
         output: metadata(&stat).to_bytes(),
     })
 }
 
+fn close(handles: &Handles, rank: Rank, handle: u32) -> Result<(), Errno> {
+    if let Some(locker) = handles.close(rank, handle)? {
+        let everything = range_of(libc::F_UNLCK, [0, 0])?;
+        fcntl::fcntl(&locker.file, FcntlArg::F_OFD_SETLK(&everything))?;
+    }
+    Ok(())
+}
+
 fn read(file: &File, offset: u64, room: u32) -> Result<Reply, Errno> {
     signed(offset)?;
     let mut output = vec![0; room as usize];
     let mut length = 0;
-    while length < output.len() {
+    loop {
         match file.read_at(&mut output[length..], offset + length as u64) {
             Ok(0) => break,
             Ok(read) => length += read,
             Err(_) if length > 0 => break,
             Err(error) => return Err(errno_of(&error)),
         }
+        if length == output.len() {
+            break;
+        }
     }
     output.truncate(length);
     Ok(with_output(output))
 }
 
-fn write(file: &File, offset: u64, call: &Call) -> Result<Reply, Errno> {
+fn write(open: &Open, offset: u64, input: &[u8]) -> Result<Reply, Errno> {
     signed(offset)?;
-    let appends = call.room as usize >= size_of::<u64>();
+    let flags = fcntl::fcntl(&open.file, FcntlArg::F_GETFL)?;
+    if OFlag::from_bits_retain(flags).contains(OFlag::O_APPEND) {
+        return append(open, input);
+    }
     let mut written = 0;
-    while written < call.input.len() {
-        match file.write_at(&call.input[written..], offset + written as u64) {
+    loop {
+        match open
+            .file
+            .write_at(&input[written..], offset + written as u64)
+        {
             Ok(0) => break,
             Ok(more) => written += more,
             Err(_) if written > 0 => break,
             Err(error) => return Err(errno_of(&error)),
         }
+        if written == input.len() {
+            break;
+        }
     }
-    let output = match appends {
-        true => (fstat(file)?.st_size as u64).to_le_bytes().to_vec(),
-        false => Vec::new(),
-    };
+    Ok(Reply::plain(written as i64))
+}
+
+/// Writes at the end, wherever that is by now; the description then stands behind what was written.
+fn append(open: &Open, input: &[u8]) -> Result<Reply, Errno> {
+    let _alone = open
+        .appending
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let written = unistd::write(&open.file, input)?;
+    let end = unistd::lseek(&open.file, 0, Whence::SeekCur)?;
     Ok(Reply {
         result: written as i64,
-        output,
+        output: (end as u64).to_le_bytes().to_vec(),
     })
 }
 
@@ -249,66 +286,12 @@ fn errno_of(error: &std::io::Error) -> Errno {
 
 /// Entries from a position on; they are taken down anew whenever somebody reads from the start, so
 /// that positions keep their meaning.
-fn read_directory(open: &Arc<Open>, position: u64, room: u32) -> Result<Reply, Errno> {
-    let mut entries = open.entries.lock().unwrap_or_else(PoisonError::into_inner);
+fn read_directory(open: &Open, position: u64, room: u32) -> Result<Reply, Errno> {
+    let mut listing = open.listing.lock().unwrap_or_else(PoisonError::into_inner);
     if position == 0 {
-        *entries = list(&open.file)?;
+        listing.read(&open.file)?;
     }
-    let mut output = Vec::new();
-    let start = usize::try_from(position).unwrap_or(usize::MAX);
-    let mut fitted = 0;
-    for (index, name) in entries.iter().enumerate().skip(start) {
-        let entry = Entry {
-            inode: name.inode,
-            next: index as u64 + 1,
-            kind: name.kind,
-            name: &name.name,
-        };
-        if !entry.append(room as usize, &mut output) {
-            // Not one fits, where there is one.
-            if fitted == 0 {
-                return Err(Errno::EINVAL);
-            }
-            break;
-        }
-        fitted += 1;
-    }
-    Ok(Reply {
-        result: fitted,
-        output,
-    })
-}
-
-fn list(file: &File) -> Result<Vec<Name>, Errno> {
-    // A description of its own, so that where it stands is nobody else's affair.
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut directory = nix::dir::Dir::from_fd(openat(file, ".", flags, Mode::empty())?)?;
-    let mut names = Vec::new();
-    for entry in directory.iter() {
-        let entry = entry?;
-        if names.len() == MOST_ENTRIES {
-            return Err(Errno::EOVERFLOW);
-        }
-        names.push(Name {
-            inode: entry.ino(),
-            kind: entry.file_type().map_or(libc::DT_UNKNOWN, kind_of),
-            name: entry.file_name().to_bytes().to_vec(),
-        });
-    }
-    Ok(names)
-}
-
-fn kind_of(kind: nix::dir::Type) -> u8 {
-    use nix::dir::Type;
-    match kind {
-        Type::Fifo => libc::DT_FIFO,
-        Type::CharacterDevice => libc::DT_CHR,
-        Type::Directory => libc::DT_DIR,
-        Type::BlockDevice => libc::DT_BLK,
-        Type::File => libc::DT_REG,
-        Type::Symlink => libc::DT_LNK,
-        Type::Socket => libc::DT_SOCK,
-    }
+    listing.entries(position, room as usize)
 }
 
 fn stat_of(open: &Open, call: &Call) -> Result<FileStat, Errno> {
@@ -350,18 +333,21 @@ fn named(open: &Open, call: &Call) -> Result<File, Errno> {
 }
 
 fn file_system(open: &Open, call: &Call) -> Result<Reply, Errno> {
+    let of = |file: &File| {
+        rustix::fs::fstatfs(file).map_err(|errno| Errno::from_raw(errno.raw_os_error()))
+    };
     let told = match call.input.is_empty() {
-        true => fstatfs(&open.file)?,
-        false => fstatfs(named(open, call)?)?,
+        true => of(&open.file)?,
+        false => of(&named(open, call)?)?,
     };
     let told = FileSystem {
-        kind: told.filesystem_type().0 as u64,
-        block_size: told.block_size() as u64,
-        blocks: [told.blocks(), told.blocks_free(), told.blocks_available()],
-        files: [told.files(), told.files_free()],
-        name_max: told.maximum_name_length() as u64,
-        fragment_size: told.block_size() as u64,
-        flags: told.flags().bits(),
+        kind: told.f_type as u64,
+        block_size: told.f_bsize as u64,
+        blocks: [told.f_blocks, told.f_bfree, told.f_bavail],
+        files: [told.f_files, told.f_ffree],
+        name_max: told.f_namelen as u64,
+        fragment_size: told.f_frsize as u64,
+        flags: told.f_flags as u64,
     };
     Ok(with_output(told.to_bytes()))
 }
@@ -370,13 +356,28 @@ fn access(open: &Open, call: &Call) -> Result<(), Errno> {
     let [mode, flags, ..] = call.words;
     let mode = AccessFlags::from_bits(mode as i32).ok_or(Errno::EINVAL)?;
     let known = AtFlags::AT_EACCESS | AtFlags::AT_SYMLINK_NOFOLLOW;
-    match call.input.is_empty() {
-        true => unistd::faccessat(&open.file, ".", mode, AtFlags::AT_EACCESS),
-        false => {
-            let flags = at_flags(flags) & known | AtFlags::AT_EACCESS;
-            unistd::faccessat(&open.file, path_or_none(call), mode, flags)
+    let mut flags = at_flags(flags) & known | AtFlags::AT_EACCESS;
+    if call.input.is_empty() {
+        flags |= AtFlags::AT_EMPTY_PATH;
+    }
+    unistd::faccessat(&open.file, path_or_none(call), mode, flags)
+}
+
+fn change_mode(open: &Open, call: &Call) -> Result<(), Errno> {
+    let [word, flags, ..] = call.words;
+    if call.input.is_empty() {
+        return fchmod(&open.file, mode(word));
+    }
+    if at_flags(flags).contains(AtFlags::AT_SYMLINK_NOFOLLOW) {
+        // Linux has no modes of links.
+        let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+        let stat = fstatat(&open.file, path_or_none(call), flags)?;
+        if stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            return Err(Errno::EOPNOTSUPP);
         }
     }
+    let follow = FchmodatFlags::FollowSymlink;
+    fchmodat(&open.file, path_or_none(call), mode(word), follow)
 }
 
 fn set_times(open: &Open, call: &Call) -> Result<(), Errno> {
@@ -403,47 +404,84 @@ fn set_length(open: &Open, length: u64, call: &Call) -> Result<(), Errno> {
     unistd::ftruncate(file, length)
 }
 
-/// Locks of an open file description: those of one rank's open are kept apart from all others'.
-fn lock(file: &File, kind: Lock, [start, length]: [u64; 2], tests: bool) -> Result<Reply, Errno> {
-    let whole = |outcome: Result<(), std::fs::TryLockError>| match outcome {
-        Ok(()) => Ok(Reply::plain(0)),
-        Err(std::fs::TryLockError::WouldBlock) => Err(Errno::EAGAIN),
-        Err(std::fs::TryLockError::Error(error)) => Err(errno_of(&error)),
-    };
+fn lock(
+    handles: &Handles,
+    rank: Rank,
+    open: &Arc<Open>,
+    kind: Lock,
+    range: [u64; 2],
+    tests: bool,
+) -> Result<Reply, Errno> {
     let kind = match kind {
-        Lock::WholeRead => return whole(file.try_lock_shared()),
-        Lock::WholeWrite => return whole(file.try_lock()),
+        Lock::WholeRead => return whole(open.file.try_lock_shared()),
+        Lock::WholeWrite => return whole(open.file.try_lock()),
         Lock::WholeFree => {
-            file.unlock().map_err(|error| errno_of(&error))?;
+            open.file.unlock().map_err(|error| errno_of(&error))?;
             return Ok(Reply::plain(0));
         }
         Lock::Read => libc::F_RDLCK,
         Lock::Write => libc::F_WRLCK,
         Lock::Free => libc::F_UNLCK,
     };
-    let mut range = libc::flock {
+    let mut range = range_of(kind, range)?;
+    let wanted = match kind {
+        libc::F_RDLCK => [true, false],
+        libc::F_WRLCK => [false, true],
+        _ => [false; 2],
+    };
+    let has = access_of(&open.file)?;
+    if !tests && (wanted[0] && !has[0] || wanted[1] && !has[1]) {
+        return Err(Errno::EBADF);
+    }
+    // Locks are of open file descriptions: those of different ranks, and those of a rank to
+    // itself, are never the same ones.
+    let does_both = |file: &File| access_of(file) == Ok([true; 2]);
+    let locker = handles.locker(rank, open, does_both);
+    if tests {
+        fcntl::fcntl(&locker.file, FcntlArg::F_OFD_GETLK(&mut range))?;
+        return Ok(match i32::from(range.l_type) {
+            libc::F_UNLCK => Reply::plain(0),
+            kind => {
+                let told = [kind as u64, range.l_start as u64, range.l_len as u64];
+                with_output(told.iter().flat_map(|word| word.to_le_bytes()).collect())
+            }
+        });
+    }
+    match fcntl::fcntl(&locker.file, FcntlArg::F_OFD_SETLK(&range)) {
+        // The rank has locked the file before by one that cannot do this.
+        Err(Errno::EBADF) => fcntl::fcntl(&open.file, FcntlArg::F_OFD_SETLK(&range)),
+        other => other,
+    }?;
+    Ok(Reply::plain(0))
+}
+
+/// What came of a lock of a whole file.
+fn whole(outcome: Result<(), std::fs::TryLockError>) -> Result<Reply, Errno> {
+    match outcome {
+        Ok(()) => Ok(Reply::plain(0)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Errno::EAGAIN),
+        Err(std::fs::TryLockError::Error(error)) => Err(errno_of(&error)),
+    }
+}
+
+fn range_of(kind: i32, [start, length]: [u64; 2]) -> Result<libc::flock, Errno> {
+    Ok(libc::flock {
         l_type: kind as i16,
         l_whence: libc::SEEK_SET as i16,
         l_start: signed(start)?,
         l_len: signed(length)?,
         l_pid: 0,
-    };
-    if !tests {
-        fcntl::fcntl(file, FcntlArg::F_OFD_SETLK(&range))?;
-        return Ok(Reply::plain(0));
+    })
+}
+
+/// Whether a file is open to be read, and to be written.
+fn access_of(file: &File) -> Result<[bool; 2], Errno> {
+    let flags = fcntl::fcntl(file, FcntlArg::F_GETFL)?;
+    if flags & libc::O_PATH != 0 {
+        return Ok([false; 2]);
     }
-    fcntl::fcntl(file, FcntlArg::F_OFD_GETLK(&mut range))?;
-    if i32::from(range.l_type) == libc::F_UNLCK {
-        return Ok(Reply::plain(0));
-    }
-    let told = [
-        range.l_type as u64,
-        range.l_start as u64,
-        range.l_len as u64,
-    ];
-    Ok(with_output(
-        told.iter().flat_map(|word| word.to_le_bytes()).collect(),
-    ))
+    let mode = flags & libc::O_ACCMODE;
+    Ok([mode != libc::O_WRONLY, mode != libc::O_RDONLY])
 }
 
 fn copy(from: &File, to: &File, [from_at, to_at, length]: [u64; 3]) -> Result<Reply, Errno> {
@@ -454,7 +492,7 @@ fn copy(from: &File, to: &File, [from_at, to_at, length]: [u64; 3]) -> Result<Re
 }
 
 /// The path of an open directory, from the root that the job sees.
-fn path_of(open: &Open, own_directory: bool) -> Result<Reply, Errno> {
+fn path_of(open: &Open, room: u32, own_directory: bool) -> Result<Reply, Errno> {
     if !own_directory {
         return Err(Errno::ENOSYS);
     }
@@ -462,5 +500,11 @@ fn path_of(open: &Open, own_directory: bool) -> Result<Reply, Errno> {
     let path = unistd::getcwd();
     unistd::chdir("/")?;
     let path = CString::new(path?.into_os_string().into_vec()).map_err(|_| Errno::EIO)?;
-    Ok(with_output(path.into_bytes()))
+    match path.count_bytes() <= room as usize {
+        true => Ok(with_output(path.into_bytes())),
+        false => Err(Errno::ERANGE),
+    }
 }
+
+#[cfg(test)]
+mod tests;

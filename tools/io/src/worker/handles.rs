@@ -11,61 +11,69 @@ use netstack::files::WORKING;
 use netstack::ids::Rank;
 use nix::errno::Errno;
 
+use super::listing::{Budget, Listing};
+
 /// Open files of a rank: one for each descriptor that it can have, and its working directory.
-const MOST: usize = 257;
+pub const MOST: usize = 257;
+
+/// Which file it is: its device, and its number there.
+pub type FileId = (u64, u64);
 
 /// An open file.
 #[derive(Debug)]
 pub struct Open {
     /// Its descriptor.
     pub file: File,
+    /// Which file it is.
+    pub id: FileId,
     /// Of a directory: its entries, as they were when it was read from the start.
-    pub entries: Mutex<Vec<Name>>,
-}
-
-/// An entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
-    /// Number of the file.
-    pub inode: u64,
-    /// Its kind, `DT_REG` and the like.
-    pub kind: u8,
-    /// Its name.
-    pub name: Vec<u8>,
+    pub listing: Mutex<Listing>,
+    /// Who appends has this: where a write ended is read behind it.
+    pub appending: Mutex<()>,
 }
 
 /// The open files of all ranks of a job.
 #[derive(Debug)]
 pub struct Handles {
     working: Arc<Open>,
-    open: Mutex<HashMap<Rank, Ranks>>,
+    budget: Arc<Budget>,
+    open: Mutex<HashMap<Rank, Files>>,
 }
 
 #[derive(Debug, Default)]
-struct Ranks {
-    next: u32,
+struct Files {
+    last: u32,
+    /// Files that are being opened.
+    opening: usize,
     files: HashMap<u32, Arc<Open>>,
+    /// Through which of its open files the rank locks parts of a file that it has locked.
+    lockers: HashMap<FileId, Arc<Open>>,
 }
 
-impl Open {
-    fn new(descriptor: OwnedFd) -> Arc<Self> {
-        Arc::new(Self {
-            file: File::from(descriptor),
-            entries: Mutex::default(),
-        })
-    }
+/// Room for one more open file of a rank.
+#[derive(Debug)]
+pub struct Room<'a> {
+    handles: &'a Handles,
+    rank: Rank,
 }
 
 impl Handles {
     /// With the directory that programs begin in.
     pub fn new(working: OwnedFd) -> Self {
+        let budget = Arc::<Budget>::default();
         Self {
-            working: Open::new(working),
+            working: Arc::new(Open {
+                file: File::from(working),
+                id: (0, 0),
+                listing: Mutex::new(Listing::new(&budget)),
+                appending: Mutex::default(),
+            }),
+            budget,
             open: Mutex::default(),
         }
     }
 
-    fn ranks(&self) -> MutexGuard<'_, HashMap<Rank, Ranks>> {
+    fn ranks(&self) -> MutexGuard<'_, HashMap<Rank, Files>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,48 +86,94 @@ impl Handles {
             return Ok(Arc::clone(&self.working));
         }
         let ranks = self.ranks();
-        let open = ranks.get(&rank).and_then(|ranks| ranks.files.get(&handle));
+        let open = ranks.get(&rank).and_then(|rank| rank.files.get(&handle));
         open.cloned().ok_or(Errno::EBADF)
     }
 
-    /// Whether a rank may open one more.
+    /// Room for a file that a rank is about to open.
     ///
     /// # Errors
-    /// EMFILE where it may not.
-    pub fn has_room(&self, rank: Rank) -> Result<(), Errno> {
-        let ranks = self.ranks();
-        let count = ranks.get(&rank).map_or(0, |ranks| ranks.files.len());
-        if count < MOST {
-            Ok(())
-        } else {
-            Err(Errno::EMFILE)
-        }
-    }
-
-    /// Gives a file a number, which no other of the rank's has had before it.
-    pub fn add(&self, rank: Rank, descriptor: OwnedFd) -> u32 {
+    /// EMFILE where it has no more.
+    pub fn room(&self, rank: Rank) -> Result<Room<'_>, Errno> {
         let mut ranks = self.ranks();
-        let ranks = ranks.entry(rank).or_default();
-        loop {
-            ranks.next = ranks.next.wrapping_add(1);
-            if ranks.next != WORKING && !ranks.files.contains_key(&ranks.next) {
-                break;
-            }
+        let files = ranks.entry(rank).or_default();
+        if files.files.len() + files.opening >= MOST {
+            return Err(Errno::EMFILE);
         }
-        ranks.files.insert(ranks.next, Open::new(descriptor));
-        ranks.next
+        files.opening += 1;
+        Ok(Room {
+            handles: self,
+            rank,
+        })
     }
 
-    /// Gives a number back. The file is closed when the last call that uses it has ended.
+    /// Gives a number back. The file is closed when the last call that uses it has ended. POSIX:
+    /// all locks that the rank has of parts of this file are free, whichever number they were
+    /// asked for by.
     ///
     /// # Errors
     /// EBADF where the rank does not have it.
-    pub fn close(&self, rank: Rank, handle: u32) -> Result<(), Errno> {
+    pub fn close(&self, rank: Rank, handle: u32) -> Result<Option<Arc<Open>>, Errno> {
         let mut ranks = self.ranks();
-        let closed = ranks
-            .get_mut(&rank)
-            .and_then(|ranks| ranks.files.remove(&handle));
+        let files = ranks.get_mut(&rank).ok_or(Errno::EBADF)?;
+        let closed = files.files.remove(&handle).ok_or(Errno::EBADF)?;
+        Ok(files.lockers.remove(&closed.id))
+    }
+
+    /// The open file through which a rank locks parts of the file that it has under this number:
+    /// locks of one rank are then never in each other's way. It is the one that was used before,
+    /// or one that reads and writes, as `does_both` says.
+    pub fn locker(
+        &self,
+        rank: Rank,
+        open: &Arc<Open>,
+        does_both: impl Fn(&File) -> bool,
+    ) -> Arc<Open> {
+        let mut ranks = self.ranks();
+        let files = ranks.entry(rank).or_default();
+        if let Some(locker) = files.lockers.get(&open.id) {
+            return Arc::clone(locker);
+        }
+        let mut same = files.files.values().filter(|other| other.id == open.id);
+        let locker = match does_both(&open.file) {
+            true => None,
+            false => same.find(|other| does_both(&other.file)),
+        };
+        let locker = Arc::clone(locker.unwrap_or(open));
+        files.lockers.insert(open.id, Arc::clone(&locker));
+        locker
+    }
+}
+
+impl Room<'_> {
+    /// Gives the file a number, which no other of the rank's has had before it.
+    pub fn fill(self, descriptor: OwnedFd, id: FileId) -> u32 {
+        let mut ranks = self.handles.ranks();
+        let files = ranks.entry(self.rank).or_default();
+        loop {
+            files.last = files.last.wrapping_add(1);
+            if files.last != WORKING && !files.files.contains_key(&files.last) {
+                break;
+            }
+        }
+        let open = Open {
+            file: File::from(descriptor),
+            id,
+            listing: Mutex::new(Listing::new(&self.handles.budget)),
+            appending: Mutex::default(),
+        };
+        files.files.insert(files.last, Arc::new(open));
+        let handle = files.last;
+        // Before this gives the room back, for which it locks again.
         drop(ranks);
-        closed.map(drop).ok_or(Errno::EBADF)
+        handle
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if let Some(files) = self.handles.ranks().get_mut(&self.rank) {
+            files.opening -= 1;
+        }
     }
 }

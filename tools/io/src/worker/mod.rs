@@ -9,6 +9,7 @@
 mod calls;
 mod enclosure;
 mod handles;
+mod listing;
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;

@@ -1,142 +1,15 @@
-//! A service with its workers, asked over real sockets as a node asks it.
+//! A job's files through the service.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hearth_io::{Export, JobFiles, Service};
-use netstack::MAX_DATAGRAM;
-use netstack::files::client::{Client, Config};
-use netstack::files::server::Member;
-use netstack::files::{Call, ChannelId, Entry, Lock, MAX_TRANSFER, Metadata, Op, Reply, WORKING};
-use netstack::ids::{BootEpoch, JobId, NodeId, Rank};
-use netstack::time::Instant as NetInstant;
-use netstack::wire::key::Key;
+use hearth_io::{Export, Service};
+use netstack::files::{Call, Entry, Lock, MAX_TRANSFER, Metadata, Op, WORKING};
 
-const JOB: JobId = JobId(5);
-const LIMIT: Duration = Duration::from_secs(60);
-const RDONLY: u64 = 0;
-const RDWR: u64 = 2;
-const CREAT: u64 = 0o100;
-const EXCL: u64 = 0o200;
-const APPEND: u64 = 0o2000;
-const ENOENT: i64 = -2;
-const EIO: i64 = -5;
-const EBADF: i64 = -9;
-const EAGAIN: i64 = -11;
-const EXDEV: i64 = -18;
-const EROFS: i64 = -30;
-
-fn key(rank: u32) -> Key {
-    Key([rank as u8 + 1; 16])
-}
-
-fn service() -> Service {
-    let listen = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
-    let program = env!("CARGO_BIN_EXE_hearth-io-worker");
-    Service::start(listen, program.into()).expect("a service")
-}
-
-fn files(exports: Vec<Export>, working: &Path) -> JobFiles {
-    let member = |rank| Member {
-        rank: Rank(rank),
-        node: NodeId(rank),
-        key: key(rank),
-    };
-    JobFiles {
-        job: JOB,
-        user: None,
-        exports,
-        working: working.into(),
-        members: (0..2).map(member).collect(),
-    }
-}
-
-/// A rank's end.
-struct Node {
-    client: Client,
-    socket: UdpSocket,
-    started: Instant,
-}
-
-impl Node {
-    fn new(service: &Service, rank: u32) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
-        socket.connect(service.address()).expect("connected");
-        let config = Config {
-            channel: ChannelId {
-                job: JOB,
-                rank: Rank(rank),
-            },
-            node: NodeId(rank),
-            boot: BootEpoch(9),
-            key: key(rank),
-        };
-        Self {
-            client: Client::new(config),
-            socket,
-            started: Instant::now(),
-        }
-    }
-
-    fn now(&self) -> NetInstant {
-        NetInstant::from_micros(self.started.elapsed().as_micros() as u64)
-    }
-
-    fn step(&mut self) {
-        let mut buffer = [0; MAX_DATAGRAM];
-        while let Some(length) = self.client.poll_transmit(self.now(), &mut buffer) {
-            self.socket.send(&buffer[..length]).expect("sent");
-        }
-        let wait = Some(Duration::from_millis(5));
-        self.socket.set_read_timeout(wait).expect("a time-out");
-        while let Ok(length) = self.socket.recv(&mut buffer) {
-            let now = self.now();
-            self.client.handle_datagram(now, &buffer[..length]);
-            self.socket.set_nonblocking(true).expect("set");
-        }
-        self.socket.set_nonblocking(false).expect("set");
-    }
-
-    fn call(&mut self, call: Call) -> Reply {
-        let number = self.client.submit(self.now(), call).expect("room");
-        let begun = Instant::now();
-        loop {
-            assert!(begun.elapsed() < LIMIT, "no reply");
-            if let Some(completion) = self.client.poll_event() {
-                assert_eq!(completion.number, number);
-                return completion.reply;
-            }
-            self.step();
-        }
-    }
-
-    fn open(&mut self, path: &str, flags: u64) -> i64 {
-        let call = Call::new(Op::Open, WORKING).with_words([flags, 0o644]);
-        self.call(call.with_input(path.into()).with_room(1_000))
-            .result
-    }
-
-    fn open_ok(&mut self, path: &str, flags: u64) -> u32 {
-        u32::try_from(self.open(path, flags)).expect("opened")
-    }
-
-    fn write(&mut self, handle: u32, offset: u64, bytes: &[u8]) -> i64 {
-        let call = Call::new(Op::Write, handle).with_words([offset]);
-        self.call(call.with_input(bytes.to_vec())).result
-    }
-
-    fn read(&mut self, handle: u32, offset: u64, room: usize) -> Reply {
-        let call = Call::new(Op::Read, handle).with_words([offset]);
-        self.call(call.with_room(room))
-    }
-
-    fn plain(&mut self, op: Op, words: [u64; 4], path: &str) -> i64 {
-        let call = Call::new(op, WORKING).with_words(words);
-        self.call(call.with_input(path.into()).with_room(4_000))
-            .result
-    }
-}
+use super::node::{
+    APPEND, CREAT, EAGAIN, EBADF, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL, EXDEV, JOB, Node,
+    RDONLY, RDWR, WORKER, files, service, service_of,
+};
 
 #[test]
 fn what_a_job_writes_is_in_the_directory_and_nowhere_else() {
@@ -298,36 +171,109 @@ fn a_read_only_export_and_one_that_is_not_there() {
     assert!(problem.why.contains("/none/at/all"), "{}", problem.why);
 }
 
+/// A service whose workers say which process they are, in this file.
+fn service_with_pid(folder: &Path) -> (Service, PathBuf) {
+    let (script, pid) = (folder.join("worker"), folder.join("pid"));
+    let text = format!(
+        "#!/bin/sh\necho $$ > {}\nexec {WORKER} \"$@\"\n",
+        pid.display()
+    );
+    std::fs::write(&script, text).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("set");
+    (service_of(script), pid)
+}
+
 #[test]
-fn a_worker_that_dies_costs_its_calls_and_another_serves_on() {
+fn a_worker_that_dies_costs_what_was_open_and_another_serves_on() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let (service, pid) = service_with_pid(beside.path());
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let (mut node, mut other) = (Node::new(&service, 0), Node::new(&service, 1));
+    let handle = node.open_ok("f", RDWR | CREAT);
+    assert_eq!(node.write(handle, 0, b"before"), 6);
+    other.open_ok("g", RDWR | CREAT);
+    let worker = std::fs::read_to_string(&pid).expect("a worker");
+    let worker = nix::unistd::Pid::from_raw(worker.trim().parse().expect("a number"));
+    nix::sys::signal::kill(worker, nix::sys::signal::Signal::SIGKILL).expect("killed");
+    let run = node.run();
+    assert_eq!(node.read(handle, 0, 6).result, EIO);
+    let problem = service.next_problem().expect("told");
+    assert!(problem.job == JOB && problem.why.contains("ended"));
+    // A second later another begins. What was open is of the run before, and is none of this one:
+    // the node knows that, and asks for none of it.
+    std::thread::sleep(Duration::from_millis(1_100));
+    let again = node.open_ok("f", RDWR);
+    assert!(node.run() > run);
+    assert_eq!(node.read(again, 0, 10).output, b"before");
+    // Who made no call meanwhile hears of it at its next one, once.
+    assert_eq!(other.open("g", RDWR), EIO);
+    other.open_ok("g", RDWR);
+}
+
+#[test]
+fn a_worker_ends_with_its_job_and_with_its_service() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let (service, pid) = service_with_pid(beside.path());
+    let worker = || {
+        let text = std::fs::read_to_string(&pid).expect("a worker");
+        PathBuf::from(format!("/proc/{}", text.trim()))
+    };
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    Node::new(&service, 0).open_ok("f", RDWR | CREAT);
+    let first = worker();
+    assert!(first.exists());
+    service.close(JOB);
+    let begun = Instant::now();
+    while first.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it stays");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    Node::new(&service, 0).open_ok("f", RDWR | CREAT);
+    let second = worker();
+    assert!(second.exists());
+    drop(service);
+    assert!(!second.exists());
+}
+
+#[test]
+fn what_has_no_room_is_an_errno_and_what_was_written_stays() {
     let inside = tempfile::tempdir().expect("a directory");
     let service = service();
     service.admit(files(vec![Export::same(inside.path())], inside.path()));
     let mut node = Node::new(&service, 0);
-    let handle = node.open_ok("f", RDWR | CREAT);
-    let own = std::process::id();
-    // Threads start workers: their children are theirs.
-    let tasks = std::fs::read_dir(format!("/proc/{own}/task")).expect("tasks");
-    let mut killed = 0;
-    for task in tasks.flatten() {
-        let list = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for pid in list.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-            let root = format!("/proc/{pid}/root");
-            let target = format!("{root}{}", inside.path().join("f").display());
-            // One that another test is starting still sees everything.
-            let is_shut_in = !Path::new(&format!("{root}/etc")).exists();
-            if is_shut_in && Path::new(&target).exists() {
-                let pid = nix::unistd::Pid::from_raw(pid);
-                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("killed");
-                killed += 1;
-            }
+    // The scratch directory is a file system of 64 MB.
+    let handle = node.open_ok("/tmp/full", RDWR | CREAT);
+    assert_eq!(node.write(handle, 0, b"first"), 5);
+    let almost = Call::new(Op::Allocate, handle).with_words([0, 0, (64 << 20) - (128 << 10)]);
+    assert_eq!(node.call(almost).result, 0);
+    let piece = vec![7; MAX_TRANSFER];
+    let mut offset = (64 << 20) - (128 << 10);
+    let refused = loop {
+        match node.write(handle, offset, &piece) {
+            written @ 1.. => offset += written as u64,
+            refused => break refused,
         }
-    }
-    assert_eq!(killed, 1, "the worker was found by what it sees");
-    std::thread::sleep(Duration::from_millis(1_200));
-    let failed = node.read(handle, 0, 1).result;
-    assert!([EIO, EBADF].contains(&failed), "{failed}");
-    std::thread::sleep(Duration::from_millis(1_200));
-    let handle = node.open_ok("f", RDWR);
-    assert_eq!(node.write(handle, 0, b"again"), 5);
+    };
+    assert_eq!(refused, ENOSPC);
+    assert!(offset <= 64 << 20);
+    let more = Call::new(Op::Allocate, handle).with_words([0, 0, 65 << 20]);
+    assert_eq!(node.call(more).result, ENOSPC);
+    assert_eq!(node.read(handle, 0, 5).output, b"first");
+    assert_eq!(node.read(handle, offset - 3, 5).output, [7; 3]);
+    // Files of a rank.
+    let opened = (0..300).map(|_| node.open("f", RDWR | CREAT));
+    let opened: Vec<i64> = opened.collect();
+    assert_eq!(opened.iter().position(|result| *result < 0), Some(256));
+    assert!(opened[256..].iter().all(|result| *result == EMFILE));
+    let last = u32::try_from(opened[0]).expect("a handle");
+    assert_eq!(node.call(Call::new(Op::Close, last)).result, 0);
+    node.open_ok("f", RDWR);
 }

@@ -1,0 +1,164 @@
+//! A rank's end, and what a test starts with.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hearth_io::{Export, JobFiles, Service};
+use netstack::MAX_DATAGRAM;
+use netstack::files::client::{Client, Config};
+use netstack::files::server::Member;
+use netstack::files::{Call, ChannelId, Op, Reply, WORKING};
+use netstack::ids::{BootEpoch, JobId, NodeId, Rank};
+use netstack::time::Instant as NetInstant;
+use netstack::wire::key::Key;
+
+pub const JOB: JobId = JobId(5);
+const LIMIT: Duration = Duration::from_secs(60);
+pub const RDONLY: u64 = 0;
+pub const RDWR: u64 = 2;
+pub const CREAT: u64 = 0o100;
+pub const EXCL: u64 = 0o200;
+pub const TRUNC: u64 = 0o1000;
+pub const APPEND: u64 = 0o2000;
+pub const DIRECTORY: u64 = 0o20_0000;
+pub const NOFOLLOW: u64 = 0o40_0000;
+pub const PATH: u64 = 0o1000_0000;
+pub const TMPFILE: u64 = 0o2000_0000 | DIRECTORY;
+pub const EPERM: i64 = -1;
+pub const ENOENT: i64 = -2;
+pub const EIO: i64 = -5;
+pub const EBADF: i64 = -9;
+pub const EAGAIN: i64 = -11;
+pub const EACCES: i64 = -13;
+pub const EXDEV: i64 = -18;
+pub const EMFILE: i64 = -24;
+pub const ENOSPC: i64 = -28;
+pub const EROFS: i64 = -30;
+
+fn key(rank: u32) -> Key {
+    Key([rank as u8 + 1; 16])
+}
+
+/// The program that workers are.
+pub const WORKER: &str = env!("CARGO_BIN_EXE_hearth-io-worker");
+
+pub fn service() -> Service {
+    service_of(WORKER.into())
+}
+
+/// A service whose workers are started by this program.
+pub fn service_of(program: PathBuf) -> Service {
+    let listen = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    Service::start(listen, program).expect("a service")
+}
+
+/// The files of [`JOB`], with two ranks.
+pub fn files(exports: Vec<Export>, working: &Path) -> JobFiles {
+    let member = |rank| Member {
+        rank: Rank(rank),
+        node: NodeId(rank),
+        key: key(rank),
+    };
+    JobFiles {
+        job: JOB,
+        user: None,
+        exports,
+        working: working.into(),
+        members: (0..2).map(member).collect(),
+    }
+}
+
+/// A rank's end.
+pub struct Node {
+    client: Client,
+    socket: UdpSocket,
+    started: Instant,
+}
+
+impl Node {
+    pub fn new(service: &Service, rank: u32) -> Self {
+        Self::of(service, JOB, rank)
+    }
+
+    pub fn of(service: &Service, job: JobId, rank: u32) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        socket.connect(service.address()).expect("connected");
+        let config = Config {
+            channel: ChannelId {
+                job,
+                rank: Rank(rank),
+            },
+            node: NodeId(rank),
+            boot: BootEpoch(9),
+            key: key(rank),
+        };
+        Self {
+            client: Client::new(config),
+            socket,
+            started: Instant::now(),
+        }
+    }
+
+    fn now(&self) -> NetInstant {
+        NetInstant::from_micros(self.started.elapsed().as_micros() as u64)
+    }
+
+    fn step(&mut self) {
+        let mut buffer = [0; MAX_DATAGRAM];
+        while let Some(length) = self.client.poll_transmit(self.now(), &mut buffer) {
+            self.socket.send(&buffer[..length]).expect("sent");
+        }
+        let wait = Some(Duration::from_millis(5));
+        self.socket.set_read_timeout(wait).expect("a time-out");
+        while let Ok(length) = self.socket.recv(&mut buffer) {
+            let now = self.now();
+            self.client.handle_datagram(now, &buffer[..length]);
+            self.socket.set_nonblocking(true).expect("set");
+        }
+        self.socket.set_nonblocking(false).expect("set");
+    }
+
+    pub fn run(&self) -> u64 {
+        self.client.run()
+    }
+
+    pub fn call(&mut self, call: Call) -> Reply {
+        let number = self.client.submit(self.now(), call).expect("room");
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < LIMIT, "no reply");
+            if let Some(completion) = self.client.poll_event() {
+                assert_eq!(completion.number, number);
+                return completion.reply;
+            }
+            self.step();
+        }
+    }
+
+    pub fn open(&mut self, path: &str, flags: u64) -> i64 {
+        let call = Call::new(Op::Open, WORKING).with_words([flags, 0o644]);
+        self.call(call.with_input(path.into()).with_room(1_000))
+            .result
+    }
+
+    pub fn open_ok(&mut self, path: &str, flags: u64) -> u32 {
+        u32::try_from(self.open(path, flags)).expect("opened")
+    }
+
+    pub fn write(&mut self, handle: u32, offset: u64, bytes: &[u8]) -> i64 {
+        let call = Call::new(Op::Write, handle).with_words([offset]);
+        self.call(call.with_input(bytes.to_vec())).result
+    }
+
+    pub fn read(&mut self, handle: u32, offset: u64, room: usize) -> Reply {
+        let call = Call::new(Op::Read, handle).with_words([offset]);
+        self.call(call.with_room(room))
+    }
+
+    pub fn plain(&mut self, op: Op, words: [u64; 4], path: &str) -> i64 {
+        let call = Call::new(op, WORKING).with_words(words);
+        self.call(call.with_input(path.into()).with_room(4_000))
+            .result
+    }
+}
