@@ -28,9 +28,8 @@ pub const fn why(call: u64) -> Option<&'static str> {
         SOCKET | SOCKETPAIR | CONNECT | ACCEPT | ACCEPT4 | BIND | LISTEN | SENDTO | RECVFROM
         | SENDMSG | RECVMSG => "there are no sockets: ranks talk to each other through hearth.h",
         WAIT4 | WAITID | SETSID | SETPGID => "a node runs one process",
-        SETITIMER | TIMER_CREATE | TIMER_SETTIME => {
-            "there is one timer: setitimer with ITIMER_REAL, or alarm"
-        }
+        SETITIMER => "setitimer has ITIMER_REAL alone: timers of processor time are not there",
+        TIMERFD_CREATE => "timers send signals (timer_create), or time-outs end waits (poll)",
         SIGNALFD | SIGNALFD4 => "signals go to handlers and to sigtimedwait, not to descriptors",
         SHMGET | SHMAT | SEMGET | MSGGET | MQ_OPEN => "a node runs one process: nothing is shared",
         FUTEX => "futexes that lend their priority (PI) are not there",

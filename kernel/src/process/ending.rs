@@ -16,7 +16,7 @@ use kernel_core::crash::CrashReport;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
-use kernel_core::signals::Timer;
+use kernel_core::signals::Timers;
 use kernel_core::threads::Wait;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
@@ -275,7 +275,7 @@ impl Process {
         let ended = Moment::now();
         arch::timer::disarm();
         self.clock.armed = false;
-        self.signals.timer = Timer::STOPPED;
+        self.signals.timers = Timers::new();
         if core::mem::take(&mut self.clock.listening) {
             services.listen(false);
             arch::idle::absorb();

@@ -379,9 +379,9 @@ impl Process {
         if monitor.0 < limit.0 { monitor } else { limit }
     }
 
-    /// When the program's timer expires.
+    /// When the first of the program's timers expires.
     pub(super) fn timer_deadline(&self) -> Instant {
-        let due = self.signals.timer.due_us();
+        let due = self.signals.timers.due_us();
         due.map_or(Instant::FAR_FUTURE, Instant::from_micros)
     }
 }

@@ -185,11 +185,22 @@ impl Current<'_> {
 }
 
 impl Process {
-    /// Sends the program SIGALRM when its timer has expired.
+    /// Sends the program the signals of its timers that have expired.
     pub(super) fn ring(&mut self) {
-        if self.signals.timer.expired(time::now().as_micros()) {
+        let now_us = time::now().as_micros();
+        if self.signals.timers.alarm.expired(now_us).is_some() {
             // One that waits already counts for both.
             let _ = self.send_signal(Signal::Alrm.number().into(), Info::KERNEL);
+        }
+        // Each expires once: its next expiry lies ahead.
+        while let Some(expiry) = self.signals.timers.expired(now_us) {
+            let (signal, info) = (expiry.signal.into(), expiry.info);
+            // A real-time signal that finds no room is lost, as is that of a thread that is gone.
+            match expiry.thread {
+                Some(tid) => drop(self.send_signal_to(tid, signal, info)),
+                None if self.signals.stands_for(&expiry) => {}
+                None => drop(self.send_signal(signal, info)),
+            }
         }
     }
 

@@ -17,6 +17,8 @@ pub mod code {
     pub const USER: i32 = 0;
     /// The kernel.
     pub const KERNEL: i32 = 0x80;
+    /// A timer of timer_create.
+    pub const TIMER: i32 = -2;
     /// tkill or tgkill.
     pub const TKILL: i32 = -6;
     /// SIGSEGV: nothing is mapped there.

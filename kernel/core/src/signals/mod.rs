@@ -8,7 +8,7 @@
 //! | [`Action`], [`Info`], [`AltStack`] | `struct sigaction`, `siginfo_t`, `stack_t` |
 //! | [`frame`] | what lies on the stack of a handler, and what is believed of it afterwards |
 //! | [`fault`] | the signal that a fault is |
-//! | [`Timer`] | the timer of alarm and setitimer |
+//! | [`Timers`] | the timers of alarm, setitimer and timer_create |
 //!
 //! A signal is sent to the process (kill, timers) or to one thread (tkill, tgkill, faults). One of
 //! the process goes to any thread that does not block it, whichever looks first.
@@ -31,6 +31,7 @@ mod set;
 mod stack;
 mod thread;
 mod timer;
+mod timers;
 
 pub use action::{ACTION_BYTES, Action, flag};
 pub use info::{INFO_BYTES, Info, code};
@@ -40,6 +41,7 @@ pub use queue::{SendError, WAITING_MAX};
 pub use stack::{AltStack, STACK_BYTES};
 pub use thread::Thread;
 pub use timer::Timer;
+pub use timers::{Expiry, Notify, Posix, Timers};
 
 #[cfg(test)]
 mod tests;

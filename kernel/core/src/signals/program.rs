@@ -8,7 +8,7 @@ use super::info::Info;
 use super::queue::{self, Queue, SendError};
 use super::set::{self, ABSOLUTE, IGNORED_BY_DEFAULT, SIGNAL_MAX};
 use super::thread::Thread;
-use super::timer::Timer;
+use super::timers::{Expiry, Timers};
 use hearth_abi::linux::Signal;
 
 /// A signal on its way into its handler, or to the end of the program.
@@ -30,8 +30,8 @@ pub struct Program {
     /// Signals that are ignored, by action or by default.
     ignored: u64,
     pub(super) waiting: Queue,
-    /// The timer that sends SIGALRM.
-    pub timer: Timer,
+    /// What sends signals when its time is over.
+    pub timers: Timers,
 }
 
 impl Program {
@@ -41,7 +41,7 @@ impl Program {
             actions: Vec::new(),
             ignored: IGNORED_BY_DEFAULT,
             waiting: Queue::new(),
-            timer: Timer::STOPPED,
+            timers: Timers::new(),
         }
     }
 
@@ -119,6 +119,17 @@ impl Program {
             return Ok(());
         }
         self.waiting.push(set, info)
+    }
+
+    /// Whether the signal of a timer's last expiry still waits for the process: then it stands for
+    /// this one, too.
+    pub fn stands_for(&mut self, expiry: &Expiry) -> bool {
+        let more = expiry.missed.saturating_add(1);
+        let before = self.waiting.add_overrun(expiry.signal, expiry.id, more);
+        if let Some(before) = before {
+            self.timers.overran(expiry.id, before, more);
+        }
+        before.is_some()
     }
 
     /// Drops what waits for the process and is ignored, for the sake of a thread that does not

@@ -73,6 +73,18 @@ impl Queue {
         Ok(())
     }
 
+    /// Adds to the overrun of the signal of a timer that waits; what it was before. `None`: none
+    /// waits.
+    pub fn add_overrun(&mut self, signal: u8, id: u32, more: u64) -> Option<u64> {
+        let is_its =
+            |(number, info): &&mut (u8, Info)| *number == signal && info.overrun_of(id).is_some();
+        let (_, info) = self.waiting.iter_mut().find(is_its)?;
+        let before = info.overrun_of(id)?;
+        let overrun = before.saturating_add(more).min(i32::MAX as u64);
+        *info = Info::timer(id, overrun, info.second);
+        Some(before)
+    }
+
     /// Takes the signal that goes first of those in a set.
     pub fn take(&mut self, among: u64) -> Option<(u8, Info)> {
         let signal = set::first(self.set & among)?;

@@ -1,4 +1,4 @@
-//! The one timer that a program may have (ITIMER_REAL, alarm), in microseconds of the node's clock.
+//! A timer, in microseconds of the node's clock.
 //!
 //! Invariant: after [`Timer::expired`] the next expiry lies [`LEAST_US`] ahead of the time given,
 //! so that a program goes on between two of them.
@@ -42,17 +42,17 @@ impl Timer {
         (rest.unwrap_or(0), self.interval_us)
     }
 
-    /// Whether it has expired by now. It is then set to expire again, if it has an interval.
-    pub fn expired(&mut self, now_us: u64) -> bool {
-        let Some(due) = self.due_us.filter(|due| *due <= now_us) else {
-            return false;
-        };
-        self.due_us = (now_us - due).checked_div(self.interval_us).map(|missed| {
+    /// Whether it has expired by now, and how often more than once since it was asked last. It is
+    /// then set to expire again, if it has an interval.
+    pub fn expired(&mut self, now_us: u64) -> Option<u64> {
+        let due = self.due_us.filter(|due| *due <= now_us)?;
+        let missed = (now_us - due).checked_div(self.interval_us);
+        self.due_us = missed.map(|missed| {
             let ahead = (missed + 1).saturating_mul(self.interval_us);
             due.saturating_add(ahead)
                 .max(now_us.saturating_add(LEAST_US))
         });
-        true
+        Some(missed.unwrap_or(0))
     }
 }
 
@@ -64,27 +64,29 @@ mod tests {
     fn it_expires_once_or_again_and_again() {
         let mut once = Timer::start(100, 50, 0);
         assert_eq!((once.due_us(), once.rest(120)), (Some(150), (30, 0)));
-        assert!(!once.expired(149) && once.expired(150) && !once.expired(1000));
+        assert_eq!(once.expired(149), None);
+        assert_eq!(once.expired(150), Some(0));
+        assert_eq!(once.expired(1000), None);
         assert_eq!(once.rest(1000), (0, 0));
 
         let mut again = Timer::start(0, 10_000, 7_000);
-        assert!(again.expired(10_000));
+        assert_eq!(again.expired(10_000), Some(0));
         assert_eq!(again.due_us(), Some(17_000));
-        // Expiries that were missed count once.
-        assert!(again.expired(40_000));
+        // Expiries that were missed are one, and told.
+        assert_eq!(again.expired(40_000), Some(3));
         assert_eq!(again.due_us(), Some(45_000));
         // The program goes on in between.
         let mut fast = Timer::start(0, 1, 1);
-        assert!(fast.expired(5));
+        assert_eq!(fast.expired(5), Some(4));
         assert_eq!(fast.due_us(), Some(5 + LEAST_US));
-        assert!(!Timer::start(5, 0, 9).expired(u64::MAX));
+        assert_eq!(Timer::start(5, 0, 9).expired(u64::MAX), None);
     }
 
     #[test]
     fn no_number_is_too_large() {
         let mut timer = Timer::start(u64::MAX - 1, u64::MAX, u64::MAX);
         assert_eq!(timer.rest(u64::MAX), (1, u64::MAX));
-        assert!(timer.expired(u64::MAX));
+        assert_eq!(timer.expired(u64::MAX), Some(0));
         assert!(timer.due_us().is_some());
     }
 }

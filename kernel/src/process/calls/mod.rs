@@ -28,6 +28,7 @@ mod signal;
 mod stream;
 mod thread;
 mod time;
+mod timer;
 mod usage;
 
 use hearth_abi::errno::Errno;
@@ -190,6 +191,11 @@ impl Current<'_> {
             sysno::ALARM => self.alarm(args[0]),
             sysno::SETITIMER => self.setitimer(args),
             sysno::GETITIMER => self.getitimer(args),
+            sysno::TIMER_CREATE => self.timer_create(args),
+            sysno::TIMER_SETTIME => self.timer_settime(args),
+            sysno::TIMER_GETTIME => self.timer_gettime(args),
+            sysno::TIMER_GETOVERRUN => self.timer_getoverrun(args[0]),
+            sysno::TIMER_DELETE => self.timer_delete(args[0]),
             sysno::KILL => self.kill(args[0], args[1]),
             sysno::TKILL => self.tkill(args[0], args[1]),
             sysno::RT_SIGQUEUEINFO => self.queue_signal(args),

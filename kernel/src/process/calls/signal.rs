@@ -217,7 +217,12 @@ impl Current<'_> {
         let [timer, address, ..] = args;
         match timer {
             REAL_TIME => {
-                let now = self.process.signals.timer.rest(time::now().as_micros());
+                let now = self
+                    .process
+                    .signals
+                    .timers
+                    .alarm
+                    .rest(time::now().as_micros());
                 self.write_timer(address, now)
             }
             VIRTUAL | PROFILE => self.write_timer(address, (0, 0)),
@@ -228,8 +233,8 @@ impl Current<'_> {
     /// Starts the timer anew; what was left of the one before, and its interval.
     fn start_timer(&mut self, first_us: u64, interval_us: u64) -> (u64, u64) {
         let now = time::now().as_micros();
-        let before = self.process.signals.timer.rest(now);
-        self.process.signals.timer = Timer::start(now, first_us, interval_us);
+        let before = self.process.signals.timers.alarm.rest(now);
+        self.process.signals.timers.alarm = Timer::start(now, first_us, interval_us);
         // It may come before what the processor's timer is set to.
         self.process.clock.armed = false;
         before
