@@ -11,6 +11,7 @@
 mod bench;
 mod build;
 mod compile;
+mod conformance;
 mod demo;
 mod fuzz;
 mod limited;
@@ -56,6 +57,8 @@ enum Task {
     Replay(replay::Options),
     /// Measure: cases, figures, goals
     Bench(bench::Options),
+    /// Run suites of POSIX tests on nodes, beside Linux
+    Conformance(conformance::Options),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +83,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Sim(options) => sim::run(&workspace, &options),
         Task::Fuzz(options) => fuzz::run(&workspace, &options),
         Task::Replay(options) => replay::run(&workspace, &options),
+        Task::Conformance(options) => {
+            conformance::main(&workspace, &options).map(|()| ExitCode::SUCCESS)
+        }
         Task::Bench(options) => bench::run(&workspace, &options).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -54,7 +54,8 @@ const TESTS_OF_CARDS: &str = "on_request::cards::";
 /// The end-to-end scenarios that can be had with each card, by name.
 const SCENARIOS_OF_CARDS: &str = "cards-";
 /// The parts, with the number of their pieces.
-const PARTS: [(Part, u32); 7] = [
+const PARTS: [(Part, u32); 8] = [
+    (Part::Conformance, 1),
     (Part::Package, 1),
     (Part::Qemu, CARDS.len() as u32 + 1),
     (Part::EndToEnd, CARDS.len() as u32),
@@ -336,6 +337,7 @@ impl<'a> Full<'a> {
                 None => super::qemu(workspace, &[super::ON_REQUEST], &[TESTS_OF_CARDS]),
                 Some(card) => super::qemu(workspace, &[&format!("{TESTS_OF_CARDS}{card}::")], &[]),
             },
+            Part::Conformance => crate::conformance::check_all(self.workspace),
             Part::EndToEnd => {
                 let card = card_of(part, piece).context("a piece without a card")?;
                 super::end_to_end(workspace, &["--nic", card, SCENARIOS_OF_CARDS])

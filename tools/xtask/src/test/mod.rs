@@ -22,6 +22,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::compile;
+use crate::conformance;
 use crate::limited::{self, Show};
 use crate::package;
 use crate::structure;
@@ -92,6 +93,8 @@ enum Part {
     Kernel,
     /// The whole path as its user sees it
     EndToEnd,
+    /// Programs of a POSIX test suite on nodes: a sample
+    Conformance,
     /// Unit and property tests on the host
     Host,
     /// Boot images and clusters in QEMU
@@ -177,6 +180,7 @@ impl Part {
             Self::Qemu => "images and clusters in QEMU",
             Self::Kernel => "kernel tests in QEMU",
             Self::EndToEnd => "end to end",
+            Self::Conformance => "conformance",
             Self::Package => "the package on an empty system",
             Self::Soak => "simulation, for long",
             Self::Mutants => "mutants",
@@ -197,6 +201,7 @@ impl Part {
             Self::Qemu => "qemu",
             Self::Kernel => "kernel",
             Self::EndToEnd => "e2e",
+            Self::Conformance => "conform",
             Self::Package => "package",
             Self::Soak => "soak",
             Self::Mutants => "mutants",
@@ -206,7 +211,7 @@ impl Part {
     /// What must have passed before it can run.
     fn needs(self) -> Vec<Name> {
         let parts = match self {
-            Self::Kernel | Self::EndToEnd => vec![Self::Images, Self::Build],
+            Self::Kernel | Self::EndToEnd | Self::Conformance => vec![Self::Images, Self::Build],
             Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
             Self::Host | Self::Fuzz | Self::Package => vec![self],
             Self::Commands | Self::Simulation | Self::Soak => vec![Self::Build],
@@ -266,6 +271,7 @@ impl Part {
                 kernel::run(workspace, options.seeds.as_ref()).map(Some)
             })),
             Self::EndToEnd => runs(Box::new(|| end_to_end(workspace, &[]).map(Some))),
+            Self::Conformance => runs(Box::new(|| conformance::check_sample(workspace).map(Some))),
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));

@@ -1,0 +1,312 @@
+//! The suites: where their sources come from, which cases they have, how those are compiled.
+//!
+//! The Open POSIX Test Suite is Debian's source package, pinned by its hash and kept in the cache
+//! folder of the user. musl's libc-test is a folder that the user has.
+//!
+//! Invariant: nothing of a suite is in the repository, or stays where a test of ours looks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::limited::say;
+use crate::workspace::{Workspace, output_of};
+
+/// The source package and its file.
+const PACKAGE: &str = "posixtestsuite";
+const ARCHIVE: &str = "posixtestsuite_1.5.2.orig.tar.gz";
+/// SHA-256 of that file.
+const HASH: &str = "15a2185672127cba851d35ec9d538ff6148defdbb75f99c7e9c50aeba0f94757";
+/// Interfaces that a node has; the others are of shared memory, message queues and files in the
+/// background.
+const INTERFACES: [&str; 22] = [
+    "pthread_",
+    "sem_",
+    "sig",
+    "kill",
+    "killpg",
+    "raise",
+    "clock",
+    "nanosleep",
+    "timer_",
+    "mmap",
+    "munmap",
+    "mlock",
+    "munlock",
+    "sched_",
+    "time",
+    "difftime",
+    "ctime",
+    "asctime",
+    "gmtime",
+    "localtime",
+    "mktime",
+    "strftime",
+];
+/// Words by which a case shows that it needs another process, or what a node has not.
+const NEEDS_MORE: [&str; 9] = [
+    "fork (", "fork(", "execl", "execv", "system(", "popen(", "mq_open", "shm_open", "waitpid",
+];
+/// How cases are compiled.
+const FLAGS: [&str; 9] = [
+    "-std=gnu99",
+    "-D_POSIX_C_SOURCE=200112L",
+    "-D_XOPEN_SOURCE=600",
+    "-D_GNU_SOURCE",
+    "-w",
+    "-O1",
+    "-static",
+    "-pthread",
+    "-fcommon",
+];
+
+/// A program of a suite.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name, as the list of exceptions has it: `pthread_create/1-1`.
+    pub name: String,
+    sources: Vec<PathBuf>,
+    include: PathBuf,
+}
+
+impl Case {
+    /// Where its program is.
+    pub fn program(&self, workspace: &Workspace) -> PathBuf {
+        let name = self.name.replace('/', "_");
+        workspace.target().join("conformance/programs").join(name)
+    }
+
+    /// Compiles it; false where this machine cannot.
+    pub fn build(&self, workspace: &Workspace) -> bool {
+        let program = self.program(workspace);
+        if program.exists() {
+            return true;
+        }
+        if fs::create_dir_all(program.parent().unwrap_or(Path::new("."))).is_err() {
+            return false;
+        }
+        let status = Command::new("gcc")
+            .args(FLAGS)
+            .arg("-I")
+            .arg(&self.include)
+            .args(&self.sources)
+            .args(["-lrt", "-lm", "-o"])
+            .arg(&program)
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    }
+}
+
+/// The cases of the POSIX test suite that need what a node has.
+///
+/// # Errors
+/// It is not in the cache and cannot be downloaded.
+pub fn posix(workspace: &Workspace) -> Result<Vec<Case>> {
+    let root = unpacked(workspace)?;
+    let interfaces = root.join("conformance/interfaces");
+    let mut cases = Vec::new();
+    for folder in sorted(&interfaces)? {
+        let interface = name_of(&folder);
+        if !INTERFACES.iter().any(|begin| interface.starts_with(begin)) {
+            continue;
+        }
+        for source in sorted(&folder)? {
+            let Some(number) = name_of(&source).strip_suffix(".c").map(str::to_owned) else {
+                continue;
+            };
+            let is_number = number
+                .split('-')
+                .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+            if is_number && number.contains('-') && !needs_more(&source)? {
+                cases.push(Case {
+                    name: format!("{interface}/{number}"),
+                    sources: vec![source],
+                    include: root.join("include"),
+                });
+            }
+        }
+    }
+    ensure!(!cases.is_empty(), "{} has no cases", interfaces.display());
+    Ok(cases)
+}
+
+/// The functional and regression tests of musl's libc-test that need no other process.
+///
+/// # Errors
+/// The folder has another form.
+pub fn libc_test(workspace: &Workspace, folder: &Path) -> Result<Vec<Case>> {
+    let common = folder.join("src/common");
+    let mut shared = Vec::new();
+    for source in sorted(&common)
+        .with_context(|| format!("{}: libc-test has src/common", folder.display()))?
+    {
+        let name = name_of(&source);
+        if name.ends_with(".c") && name != "runtest.c" {
+            shared.push(source);
+        }
+    }
+    // What it expects to be made by its own rules.
+    let include = workspace.target().join("conformance/libc-test");
+    fs::create_dir_all(&include)?;
+    let mut cases = Vec::new();
+    for kind in ["functional", "regression"] {
+        for source in sorted(&folder.join("src").join(kind))? {
+            let Some(name) = name_of(&source).strip_suffix(".c").map(str::to_owned) else {
+                continue;
+            };
+            if !needs_more(&source)? {
+                let mut sources = vec![source];
+                sources.extend(shared.iter().cloned());
+                cases.push(Case {
+                    name: format!("libc-test/{kind}/{name}"),
+                    sources,
+                    include: common.clone(),
+                });
+            }
+        }
+    }
+    Ok(cases)
+}
+
+fn needs_more(source: &Path) -> Result<bool> {
+    let text = String::from_utf8_lossy(&fs::read(source)?).into_owned();
+    Ok(NEEDS_MORE.iter().any(|word| text.contains(word)))
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The suite's folder under target, unpacked from the cache.
+fn unpacked(workspace: &Workspace) -> Result<PathBuf> {
+    let folder = workspace.target().join("conformance/posixtestsuite");
+    if folder.join("conformance").exists() {
+        return Ok(folder);
+    }
+    let archive = cache()?.join(ARCHIVE);
+    if check(&archive).is_err() {
+        download(&archive)?;
+        check(&archive)?;
+    }
+    let new = folder.with_extension("new");
+    let _ = fs::remove_dir_all(&new);
+    fs::create_dir_all(&new)?;
+    let status = Command::new("tar")
+        .args(["--strip-components=1", "-xzf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(&new)
+        .status()?;
+    ensure!(status.success(), "tar cannot unpack {}", archive.display());
+    fs::rename(&new, &folder)?;
+    Ok(folder)
+}
+
+fn cache() -> Result<PathBuf> {
+    let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let folder = home.context("there is no HOME")?.join("hearth");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn check(archive: &Path) -> Result<()> {
+    let mut command = Command::new("sha256sum");
+    let hash = output_of(command.arg(archive).stderr(Stdio::null()))?;
+    let is_it = hash.split_whitespace().next() == Some(HASH);
+    ensure!(is_it, "{} is another file", archive.display());
+    Ok(())
+}
+
+/// Gets the source package as the machine's own packages are got, by lists of its own.
+fn download(archive: &Path) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let parts = folder.path().join("parts");
+    fs::create_dir_all(&parts)?;
+    for sub in ["lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(folder.path().join(sub))?;
+    }
+    source_lists(&parts)?;
+    say("conform", "downloading the POSIX test suite");
+    let option = |name: &str, value: &Path| format!("{name}={}", value.display());
+    let options = [
+        "Dir::Etc::sourcelist=/dev/null".to_owned(),
+        option("Dir::Etc::sourceparts", &parts),
+        option("Dir::State::lists", &folder.path().join("lists")),
+        option("Dir::Cache", &folder.path().join("cache")),
+    ];
+    for words in [&["update"][..], &["source", "--download-only", PACKAGE]] {
+        let mut command = Command::new("apt-get");
+        command.arg("-q");
+        for option in &options {
+            command.args(["-o", option]);
+        }
+        let output = command.args(words).current_dir(folder.path()).output();
+        let output = output.context("starting apt-get")?;
+        if !output.status.success() {
+            bail!(
+                "the source package {PACKAGE} cannot be had ({}); put {ARCHIVE} into {}",
+                String::from_utf8_lossy(&output.stderr)
+                    .lines()
+                    .last()
+                    .unwrap_or_default(),
+                archive.parent().unwrap_or(archive).display()
+            );
+        }
+    }
+    fs::copy(folder.path().join(ARCHIVE), archive)
+        .with_context(|| format!("apt-get brought no {ARCHIVE}"))?;
+    Ok(())
+}
+
+/// The machine's lists of Debian's own packages, for sources.
+fn source_lists(parts: &Path) -> Result<()> {
+    let apt = Path::new("/etc/apt");
+    let mut found = 0;
+    let old = fs::read_to_string(apt.join("sources.list")).unwrap_or_default();
+    let lines: Vec<String> = old
+        .lines()
+        .filter_map(|line| line.strip_prefix("deb "))
+        .filter(|line| line.contains("debian"))
+        .map(|line| format!("deb-src {line}\n"))
+        .collect();
+    if !lines.is_empty() {
+        fs::write(parts.join("sources.list"), lines.concat())?;
+        found += 1;
+    }
+    for list in sorted(&apt.join("sources.list.d")).unwrap_or_default() {
+        let text = fs::read_to_string(&list).unwrap_or_default();
+        if name_of(&list).ends_with(".sources") && text.contains("debian-archive-keyring") {
+            let line = |line: &str| match line.starts_with("Types:") {
+                true => "Types: deb-src\n".to_owned(),
+                false => format!("{line}\n"),
+            };
+            fs::write(
+                parts.join(name_of(&list)),
+                text.lines().map(line).collect::<String>(),
+            )?;
+            found += 1;
+        }
+    }
+    ensure!(
+        found > 0,
+        "this machine has no list of Debian's packages; put {ARCHIVE} into {}",
+        cache()?.display()
+    );
+    Ok(())
+}
