@@ -114,13 +114,13 @@ fn neither_of_two_users_reads_ends_or_changes_jobs_of_the_other() {
     let job = lab.get(&format!("/v1/jobs/{id}"));
     assert_eq!(job["user"], ANN.to_string());
 
-    let output = ["output", "--no-follow", &id];
+    let output = ["output", &id];
     lab.eventually("its owner reads its output", |lab| {
         text(&hearth_of(lab, ANN, &output).stdout).contains("secret-of-ann")
     });
     for args in [
-        &["output", &id][..],
-        &output,
+        &output[..],
+        &["output", "--follow", &id],
         &["cancel", &id],
         &["signal", "USR1", &id],
         &["hold", &held],
