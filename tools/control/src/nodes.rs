@@ -14,6 +14,7 @@ use std::str::FromStr;
 use crate::clock;
 use crate::config::{self, AdmissionMode};
 use crate::events::mac_text;
+use crate::principal::Operator;
 
 /// Most nodes of a cluster; the protocol endpoint's own bound.
 pub const NODES_MAX: usize = 32_768;
@@ -240,11 +241,11 @@ impl NodeTable {
         true
     }
 
-    /// Lets a machine be a node, and gives its number.
+    /// Lets a machine be a node, by an operator's word, and gives its number.
     ///
     /// # Errors
     /// [`NumberError`].
-    pub fn approve(&mut self, mac: [u8; 6]) -> Result<u32, NumberError> {
+    pub fn approve(&mut self, _: &Operator<'_>, mac: [u8; 6]) -> Result<u32, NumberError> {
         if matches!(&self.admission, Admission::List(list) if !list.contains(&mac)) {
             return Err(NumberError::NotAdmitted(mac_text(mac)));
         }
@@ -366,6 +367,7 @@ fn parse_line(line: &str) -> Result<(Machine, Option<&str>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::principal::Principal;
 
     fn mac(number: u32) -> [u8; 6] {
         let [a, b, c, d] = number.to_be_bytes();
@@ -399,6 +401,8 @@ mod tests {
 
     #[test]
     fn a_machine_waits_until_it_is_approved_of() {
+        let control = Principal::control();
+        let operator = control.operator().unwrap();
         let known = Machine {
             mac: mac(1),
             address: None,
@@ -410,22 +414,24 @@ mod tests {
             matches!(table.number(mac(2)), Err(NumberError::Waits(text)) if text.contains("00:02"))
         );
         assert_eq!(table.waiting().count(), 1);
-        assert_eq!(table.approve(mac(2)), Ok(1));
+        assert_eq!(table.approve(&operator, mac(2)), Ok(1));
         assert_eq!(table.waiting().count(), 0);
         assert_eq!(table.number(mac(2)), Ok(1));
         assert_eq!(table.admitted().unwrap().len(), 2);
         // One with a key of its own has a number already, or claims that of another.
         assert!(table.note_waiting(mac(3), Some(7), 1));
-        assert_eq!(table.approve(mac(3)), Ok(7));
+        assert_eq!(table.approve(&operator, mac(3)), Ok(7));
         assert!(table.note_waiting(mac(4), Some(7), 1));
         assert!(matches!(
-            table.approve(mac(4)),
+            table.approve(&operator, mac(4)),
             Err(NumberError::NumberTaken { node: 7, .. })
         ));
     }
 
     #[test]
     fn a_list_admits_its_machines_and_no_others() {
+        let control = Principal::control();
+        let operator = control.operator().unwrap();
         let known = Machine {
             mac: mac(1),
             address: None,
@@ -440,7 +446,7 @@ mod tests {
                 Err(NumberError::NotAdmitted(_))
             ));
             assert!(matches!(
-                table.approve(mac(out)),
+                table.approve(&operator, mac(out)),
                 Err(NumberError::NotAdmitted(_))
             ));
         }

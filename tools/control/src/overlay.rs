@@ -42,6 +42,7 @@ use crate::config;
 use crate::events::{Event, Severity};
 use crate::hosts::Hosts;
 use crate::output::{count, count_of};
+use crate::principal::Operator;
 
 pub use asked::Asked;
 use kept::StreamTick;
@@ -756,7 +757,7 @@ impl Overlay {
     }
 
     /// Takes the tree down, until [`Self::bring_up`].
-    pub fn take_down(&mut self, now: Instant) {
+    pub fn take_down(&mut self, _: &Operator<'_>, now: Instant) {
         if self.state != State::Down {
             let text = "somebody has the monitoring tree taken down: values come with the heartbeats until `hearth overlay up`";
             self.tell(Severity::Info, "overlay-down", text.into());
@@ -767,7 +768,7 @@ impl Overlay {
     }
 
     /// Has a tree made again.
-    pub fn bring_up(&mut self, now: Instant) {
+    pub fn bring_up(&mut self, _: &Operator<'_>, now: Instant) {
         if self.state == State::Down {
             self.down_after = None;
             self.state = match self.front.is_standing() {

@@ -223,9 +223,11 @@ fn refuse_awaited(core: &Core, awaited: Vec<u32>) -> Refusal {
 #[utoipa::path(post, path = "/v1/casts/{id}/cancel", tag = "casts", params(("id" = u64, Path, description = "Number of the cast")), request_body = CastCancelRequest, responses((status = 200, body = CastCancelled)))]
 pub async fn cancel(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Path(id): Path<u64>,
     Json(request): Json<CastCancelRequest>,
 ) -> Result<Json<CastCancelled>, Refusal> {
+    by.operator()?;
     let why = request.reason.unwrap_or_else(|| "cancelled".to_string());
     let now = api.shared.now();
     let cancelled = {
@@ -246,8 +248,10 @@ pub async fn cancel(
 #[utoipa::path(post, path = "/v1/casts/drop", tag = "casts", request_body = FileDropRequest, responses((status = 200, body = DropAnswer)))]
 pub async fn drop_file(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<FileDropRequest>,
 ) -> Result<Json<DropAnswer>, Refusal> {
+    let operator = by.operator()?;
     let named = api.nodes_if(request.nodes.as_deref())?;
     let file = {
         let core = api.shared.lock();
@@ -271,7 +275,7 @@ pub async fn drop_file(
         })
     };
     let asked = nodes.clone();
-    let nodes = warm::drop_on(&api, nodes, file.object, &file.name).await;
+    let nodes = warm::drop_on(&api, &operator, nodes, (file.object, &file.name)).await;
     let sure = |node: &DroppedOn| node.outcome.is_certain() || node.outcome == DropOutcome::Away;
     if nodes.iter().all(sure) {
         api.shared.lock().casts.let_go_by(&file.object, &asked);

@@ -30,11 +30,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{Json, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hearth_monitor::reader::{Nodes, VALUES_MAX};
 use hearth_monitor::{DAY_MS, Kind, Level, Metric, MonitorError, Reader, Span, csv, openmetrics};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,7 @@ use utoipa_axum::routes;
 use super::Refusal;
 use crate::monitor::picture::{Health, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US};
 use crate::monitor::{Monitor, Shown, metrics};
+use crate::principal::By;
 use crate::{hostlist, near};
 
 /// Span of a question that does not say: a quarter of an hour.
@@ -647,6 +648,7 @@ pub struct Acknowledge {
 #[utoipa::path(post, path = "/v1/monitor/acknowledge", tag = "monitor", request_body = Acknowledge, responses((status = 200, body = Vec<u64>), (status = 404, body = crate::api::types::ErrorBody)))]
 async fn acknowledge(
     State(monitor): State<Arc<Monitor>>,
+    Extension(by): Extension<By>,
     Json(request): Json<Acknowledge>,
 ) -> Result<Json<Vec<u64>>, Refusal> {
     if request.events.len() > ACKNOWLEDGE_MAX {
@@ -665,8 +667,13 @@ async fn acknowledge(
         );
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-event", text));
     }
+    by.operator()?;
     let monitor = tokio::task::spawn_blocking(move || {
-        if let Err(error) = monitor.acknowledged.add(&request.events) {
+        let added = by.operator().map(|operator| {
+            let seen = &request.events;
+            monitor.acknowledged.add(&operator, seen)
+        });
+        if let Ok(Err(error)) = added {
             tracing::warn!("acknowledged events are kept in memory only: {error}");
         }
         monitor

@@ -21,7 +21,7 @@ use crate::control::Core;
 use crate::events::{Event, Severity, mac_text};
 use crate::hostlist;
 use crate::power::Asked;
-use crate::principal::By;
+use crate::principal::{By, Operator};
 use netstack::time::Instant;
 
 /// Ask a node to leave the cluster and halt.
@@ -29,11 +29,16 @@ use netstack::time::Instant;
 /// The list of nodes shows when it has left. Asking a node that is leaving or has left changes
 /// nothing.
 #[utoipa::path(post, path = "/v1/nodes/{node}/leave", tag = "nodes", params(("node" = u32, Path, description = "Number of the node")), responses((status = 200, body = Done), (status = 404, body = super::types::ErrorBody)))]
-pub async fn leave(State(api): State<Api>, Path(node): Path<u32>) -> Result<Json<Done>, Refusal> {
+pub async fn leave(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+    Path(node): Path<u32>,
+) -> Result<Json<Done>, Refusal> {
+    let operator = by.operator()?;
     let now = api.shared.now();
     let asked = {
         let mut core = api.shared.lock();
-        let asked = ask(&mut core, now, NodeId(node));
+        let asked = ask(&mut core, &operator, now, NodeId(node));
         core.settle(now);
         asked
     };
@@ -72,14 +77,16 @@ pub async fn waiting(State(api): State<Api>) -> Json<Vec<WaitingMachine>> {
 #[utoipa::path(post, path = "/v1/nodes/approve", tag = "nodes", request_body = ApproveRequest, responses((status = 200, body = Approved), (status = 400, body = super::types::ErrorBody), (status = 409, body = super::types::ErrorBody)))]
 pub async fn approve(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<ApproveRequest>,
 ) -> Result<Json<Approved>, Refusal> {
+    let operator = by.operator()?;
     let mac: hearth_boot::Mac = request.mac.parse().map_err(Refusal::bad_request)?;
     let now = api.shared.now();
     let mut core = api.shared.lock();
     let refused = |error| Refusal::new(StatusCode::CONFLICT, "not-approved", error);
     let is_known = core.table.machines().any(|known| known.mac == mac.0);
-    let node = core.table.approve(mac.0).map_err(refused)?;
+    let node = core.table.approve(&operator, mac.0).map_err(refused)?;
     if !is_known {
         core.ledger.approved(mac.0, node);
     }
@@ -143,7 +150,7 @@ pub async fn power(
     Ok(Json(powered.collect()))
 }
 
-fn ask(core: &mut Core, now: Instant, node: NodeId) -> Result<(), Refusal> {
+fn ask(core: &mut Core, _: &Operator<'_>, now: Instant, node: NodeId) -> Result<(), Refusal> {
     let status = core.endpoint.node(node);
     if status.is_none()
         && let Some(text) = hostlist::unknown([node.0], &core.known_nodes())

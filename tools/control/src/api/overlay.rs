@@ -7,6 +7,7 @@
 //! Invariant: what a request names is looked up before the lock of the control state is taken, and
 //! no more of it than a stream can have.
 
+use axum::Extension;
 use axum::extract::{Json, Path, State};
 use axum::http::StatusCode;
 use netstack::ids::NodeId;
@@ -22,6 +23,7 @@ use crate::control::Core;
 use crate::overlay::catalogue::{self, MetricRow};
 use crate::overlay::view::{self, View};
 use crate::overlay::{Overlay, layout};
+use crate::principal::By;
 use crate::{hostlist, near};
 
 /// Filter of a stream whose request does not say.
@@ -102,15 +104,27 @@ pub async fn get(State(api): State<Api>) -> Json<View> {
 ///
 /// Until it is brought up again; the page shows what heartbeats say meanwhile.
 #[utoipa::path(post, path = "/v1/overlay/down", tag = "monitor", responses((status = 200, body = View)))]
-pub async fn down(State(api): State<Api>) -> Json<View> {
-    changed(&api, |overlay, now| overlay.take_down(now))
+pub async fn down(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+) -> Result<Json<View>, Refusal> {
+    let operator = by.operator()?;
+    Ok(changed(&api, |overlay, now| {
+        overlay.take_down(&operator, now);
+    }))
 }
 
 /// Have a tree made again
 #[utoipa::path(post, path = "/v1/overlay/up", tag = "monitor", responses((status = 200, body = View), (status = 409, body = super::types::ErrorBody)))]
-pub async fn up(State(api): State<Api>) -> Result<Json<View>, Refusal> {
+pub async fn up(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+) -> Result<Json<View>, Refusal> {
+    let operator = by.operator()?;
     switched_on(&api.shared.lock())?;
-    Ok(changed(&api, |overlay, now| overlay.bring_up(now)))
+    Ok(changed(&api, |overlay, now| {
+        overlay.bring_up(&operator, now)
+    }))
 }
 
 /// Metrics that streams can have
@@ -153,8 +167,10 @@ fn changed(api: &Api, change: impl FnOnce(&mut Overlay, Instant)) -> Json<View> 
     responses((status = 200, body = StreamOpened), (status = 400, body = super::types::ErrorBody), (status = 404, body = super::types::ErrorBody), (status = 409, body = super::types::ErrorBody)))]
 pub async fn open(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<StreamRequest>,
 ) -> Result<Json<StreamOpened>, Refusal> {
+    let operator = by.operator()?;
     let nodes = api.nodes_if(request.nodes.as_deref())?;
     let (job, mut spec) = wanted(request, nodes)?;
     let now = api.shared.now();
@@ -177,7 +193,7 @@ pub async fn open(
         // The job as its nodes know it in this attempt.
         spec.scope = Scope::Job(crate::jobs::attempt::on_nodes(job, known.restarts));
     }
-    let opened = core.overlay.open(now, spec).map_err(refused)?;
+    let opened = core.overlay.open(&operator, now, spec).map_err(refused)?;
     let state = core.overlay.state_word().to_string();
     // It is written down before anybody counts on it.
     core.settle(now);
@@ -227,10 +243,17 @@ fn refused(error: StreamError) -> Refusal {
 /// Close a stream
 #[utoipa::path(post, path = "/v1/overlay/streams/{stream}/close", tag = "monitor", params(("stream" = u16, Path, description = "Its number")),
     responses((status = 200, body = View), (status = 404, body = super::types::ErrorBody)))]
-pub async fn close(State(api): State<Api>, Path(stream): Path<u16>) -> Result<Json<View>, Refusal> {
+pub async fn close(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+    Path(stream): Path<u16>,
+) -> Result<Json<View>, Refusal> {
+    let operator = by.operator()?;
     let stream = netstack::overlay::StreamId(stream);
     let mut known = false;
-    let view = changed(&api, |overlay, now| known = overlay.close(now, stream));
+    let view = changed(&api, |overlay, now| {
+        known = overlay.close(&operator, now, stream)
+    });
     match known {
         true => Ok(view),
         false => {

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use hearth_store::{ProgramRow, WarmRow};
@@ -25,6 +26,7 @@ use super::{Api, Refusal};
 use crate::control::Core;
 use crate::drops::{self, Answer, NotTold};
 use crate::events::{Event, Severity};
+use crate::principal::{By, Operator};
 use crate::programs::{Hash, short_id};
 use crate::warm::Warm;
 use crate::{hostlist, secrets};
@@ -206,8 +208,10 @@ struct Meant {
 #[utoipa::path(post, path = "/v1/drop", tag = "programs", request_body = DropRequest, responses((status = 200, body = DropAnswer)))]
 pub async fn drop_programs(
     State(api): State<Api>,
+    Extension(by): Extension<By>,
     Json(request): Json<DropRequest>,
 ) -> Result<Json<DropAnswer>, Refusal> {
+    let operator = by.operator()?;
     let named = api.nodes_if(request.nodes.as_deref())?;
     let all_nodes = named.is_none();
     let meant = match &request.program {
@@ -215,7 +219,7 @@ pub async fn drop_programs(
         None => None,
     };
     let hash = meant.as_ref().map(|meant| meant.hash);
-    let asked = ask(&api, named, hash)?;
+    let asked = ask(&api, &operator, named, hash)?;
     let mut nodes = answers(asked).await;
     // Some were asked to be sure, not because they were known to hold anything.
     nodes.retain(|node| !all_nodes || node.outcome != DropOutcome::NotHeld);
@@ -228,11 +232,16 @@ pub async fn drop_programs(
 }
 
 /// Has nodes let go of one thing, a file called `name`; waits for their answers.
-pub(super) async fn drop_on(api: &Api, nodes: Vec<u32>, hash: Hash, name: &str) -> Vec<DroppedOn> {
+pub(super) async fn drop_on(
+    api: &Api,
+    operator: &Operator<'_>,
+    nodes: Vec<u32>,
+    (hash, name): (Hash, &str),
+) -> Vec<DroppedOn> {
     let asked = {
         let now = api.shared.now();
         let mut core = api.shared.lock();
-        let asked = tell(&mut core, now, nodes, Some(hash));
+        let asked = tell(&mut core, operator, now, nodes, Some(hash));
         core.settle(now);
         asked
     };
@@ -267,6 +276,7 @@ async fn answers(asked: Vec<Asked>) -> Vec<DroppedOn> {
 /// Tells nodes to let go of something.
 fn tell(
     core: &mut Core,
+    _: &Operator<'_>,
     now: Instant,
     nodes: impl IntoIterator<Item = u32>,
     hash: Option<Hash>,
@@ -289,7 +299,12 @@ type Asked = (u32, Result<oneshot::Receiver<Answer>, DropOutcome>);
 
 /// Tells the nodes: the named ones, else all that hold or run the program as far as control knows,
 /// those that are silent included, and those where it has just ended.
-fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Asked>, Refusal> {
+fn ask(
+    api: &Api,
+    operator: &Operator<'_>,
+    named: Option<Vec<u32>>,
+    hash: Option<Hash>,
+) -> Result<Vec<Asked>, Refusal> {
     let now = api.shared.now();
     let mut core = api.shared.lock();
     let holds = |row: &&WarmRow| hash.is_none_or(|hash| row.program == hash);
@@ -319,7 +334,7 @@ fn ask(api: &Api, named: Option<Vec<u32>>, hash: Option<Hash>) -> Result<Vec<Ask
             error,
         ));
     }
-    let asked = tell(&mut core, now, nodes, hash);
+    let asked = tell(&mut core, operator, now, nodes, hash);
     core.settle(now);
     drop(core);
     api.shared.kick();

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use crate::durable;
+use crate::principal::Operator;
 
 /// Most numbers kept; the page shows [`super::picture::EVENTS_MAX`] events.
 const KEPT_MAX: usize = 4_096;
@@ -45,7 +46,7 @@ impl Acknowledged {
     ///
     /// # Errors
     /// What the system said; they are kept in memory then.
-    pub fn add(&self, seen: &[u64]) -> std::io::Result<()> {
+    pub fn add(&self, _: &Operator<'_>, seen: &[u64]) -> std::io::Result<()> {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         numbers.extend(seen);
         while numbers.len() > KEPT_MAX {
@@ -65,16 +66,19 @@ impl Acknowledged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::principal::Principal;
 
     #[test]
     fn what_was_seen_stays_seen_and_is_bounded() {
+        let control = Principal::control();
+        let operator = control.operator().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("monitor/acknowledged");
         let seen = Acknowledged::open(Some(path.clone()));
-        seen.add(&[3, 1]).unwrap();
+        seen.add(&operator, &[3, 1]).unwrap();
         assert_eq!(Acknowledged::open(Some(path.clone())).all(), [1, 3]);
         let many: Vec<u64> = (0..2 * KEPT_MAX as u64).collect();
-        seen.add(&many).unwrap();
+        seen.add(&operator, &many).unwrap();
         let kept = Acknowledged::open(Some(path)).all();
         assert_eq!((kept.len(), kept[0]), (KEPT_MAX, KEPT_MAX as u64));
     }

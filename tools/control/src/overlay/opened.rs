@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Asked, Overlay};
 use crate::events::Severity;
+use crate::principal::Operator;
 
 /// Numbers of nodes are below this: as many as a front end knows.
 const NODES_MAX: u32 = 1 << 17;
@@ -28,7 +29,12 @@ impl Overlay {
     ///
     /// # Errors
     /// The specification is out of bounds, or as many are open as may be.
-    pub fn open(&mut self, now: Instant, spec: StreamSpec) -> Result<StreamId, StreamError> {
+    pub fn open(
+        &mut self,
+        _: &Operator<'_>,
+        now: Instant,
+        spec: StreamSpec,
+    ) -> Result<StreamId, StreamError> {
         let id = self.front.open(now, spec.clone())?;
         self.put(id, Asked::new(id, spec));
         Ok(id)
@@ -108,7 +114,7 @@ impl Overlay {
     }
 
     /// Closes a stream that somebody asked for. False: there is none of this number.
-    pub fn close(&mut self, now: Instant, stream: StreamId) -> bool {
+    pub fn close(&mut self, _: &Operator<'_>, now: Instant, stream: StreamId) -> bool {
         // Its last values still come; with its end it goes.
         let known = self.asked.contains_key(&stream);
         if known {

@@ -7,6 +7,7 @@ use hearth_store::StreamRow;
 use netstack::overlay::placement;
 
 use super::*;
+use crate::principal::Principal;
 
 fn config() -> config::Overlay {
     config::defaults().overlay
@@ -85,9 +86,11 @@ fn sum(value: i128, count: u32) -> TickBody {
 
 #[test]
 fn what_comes_late_of_a_tick_is_put_to_it_and_changes_no_later_one() {
+    let control = Principal::control();
+    let operator = control.operator().unwrap();
     let mut overlay = overlay(config()).unwrap();
     let spec = StreamSpec::new(vec![MetricId(1)], Filter::Sum, Micros::from_secs(1));
-    let stream = overlay.open(Instant::ZERO, spec).unwrap();
+    let stream = overlay.open(&operator, Instant::ZERO, spec).unwrap();
     // As from a process that waited for all of a job before it knew who that is: three ticks behind
     // later ones.
     for (number, covers, value) in [
@@ -174,6 +177,8 @@ fn rows(store: &mut hearth_store::Memory, overlay: &mut Overlay) -> Vec<StreamRo
 
 #[test]
 fn streams_go_on_when_control_is_started_again() {
+    let control = Principal::control();
+    let operator = control.operator().unwrap();
     let mut store = hearth_store::Memory::new(hearth_store::Limits::default());
     let spec = |scope| StreamSpec {
         scope,
@@ -188,8 +193,8 @@ fn streams_go_on_when_control_is_started_again() {
         Scope::Nodes(vec![(NodeId(1), NodeId(2))]),
     ];
     let mut first = overlay(config()).unwrap();
-    let opened = scopes.map(|scope| first.open(Instant::ZERO, spec(scope)).unwrap());
-    assert!(first.close(Instant::ZERO, opened[2]));
+    let opened = scopes.map(|scope| first.open(&operator, Instant::ZERO, spec(scope)).unwrap());
+    assert!(first.close(&operator, Instant::ZERO, opened[2]));
     first.settle(Instant::ZERO, &endpoint());
     let before = rows(&mut store, &mut first);
     assert_eq!(before.len(), 4);
@@ -223,7 +228,9 @@ fn streams_go_on_when_control_is_started_again() {
         "{kinds:?}"
     );
     // Numbers go on behind them.
-    let next = second.open(Instant::ZERO, spec(Scope::All)).unwrap();
+    let next = second
+        .open(&operator, Instant::ZERO, spec(Scope::All))
+        .unwrap();
     assert_eq!(next.0, of_nodes + 2);
     second.job_over(Instant::ZERO, JobId(7));
     second.settle(Instant::from_micros(600_000), &endpoint());
@@ -237,13 +244,15 @@ fn streams_go_on_when_control_is_started_again() {
 /// Ranks end in different ticks, so the last one is of a few.
 #[test]
 fn a_stream_that_has_ended_shows_the_newest_tick_of_those_that_cover_most() {
+    let control = Principal::control();
+    let operator = control.operator().unwrap();
     let mut overlay = overlay(config()).unwrap();
     let spec = StreamSpec::new(
         vec![MetricId(MetricId::FIRST_PROGRAM)],
         Filter::Sum,
         Micros::from_secs(1),
     );
-    let stream = overlay.open(Instant::ZERO, spec).unwrap();
+    let stream = overlay.open(&operator, Instant::ZERO, spec).unwrap();
     for (number, covers, value) in [(7, 2, 3), (8, 6, 6_000), (9, 6, 7_061), (10, 3, 3_690)] {
         let value = tick(stream, number, covers, sum(value, covers));
         overlay.take(Instant::ZERO, FrontEndEvent::Tick(value));
@@ -255,7 +264,7 @@ fn a_stream_that_has_ended_shows_the_newest_tick_of_those_that_cover_most() {
         (live.tick, live.covers, live.values[0].value),
         (10, 3, Some(3_690.0))
     );
-    assert!(overlay.close(Instant::ZERO, stream));
+    assert!(overlay.close(&operator, Instant::ZERO, stream));
     overlay.settle(Instant::ZERO, &endpoint);
     let ended = &overlay.view(Instant::ZERO, &endpoint).ended[0];
     assert_eq!((ended.tick, ended.covers, ended.ticks), (9, 6, 4));
@@ -316,11 +325,13 @@ fn sums_over_all_nodes_are_shown_when_they_are_whole_or_superseded() {
 
 #[test]
 fn down_and_up_are_told_once_each() {
+    let control = Principal::control();
+    let operator = control.operator().unwrap();
     let mut overlay = overlay(config()).unwrap();
     let mut kinds = |up: bool| -> Vec<String> {
         match up {
-            true => overlay.bring_up(Instant::ZERO),
-            false => overlay.take_down(Instant::ZERO),
+            true => overlay.bring_up(&operator, Instant::ZERO),
+            false => overlay.take_down(&operator, Instant::ZERO),
         }
         let events = overlay.take_events().into_iter();
         events.map(|event| event.kind).collect()
