@@ -134,8 +134,8 @@ pub enum BadFiles {
     Twice(PathBuf),
     /// Programs would begin where they see nothing.
     #[error(
-        "the job does not see its working directory {path}: add --mount {path}:{path}, or name another with \
-         --chdir",
+        "the job does not see its working directory {path}: add --mount {path}:{path}, or name \
+         another with --chdir",
         path = .0.display()
     )]
     Outside(PathBuf),

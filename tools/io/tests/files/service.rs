@@ -84,11 +84,11 @@ fn what_is_appended_is_there_once_whatever_is_lost() {
     let service = service();
     service.admit(files(vec![Export::same(inside.path())], inside.path()));
     let mut expected = Vec::new();
-    for (rank, loses_each) in [(0, 3), (1, 7)] {
+    for (rank, loses_each) in [(0, 5), (1, 11)] {
         let mut node = Node::new(&service, rank);
         node.loses_each = loses_each;
         let handle = node.open_ok("log", RDWR | CREAT | APPEND);
-        for index in 0..100_u32 {
+        for index in 0..40_u32 {
             // Some fit a datagram, some are pulled.
             let bytes = vec![index as u8; (index as usize % 5) * 900 + 1];
             expected.extend_from_slice(&bytes);
