@@ -4,19 +4,21 @@
 //! group; `api::auth` asks for each connection; `user` names the user of a command.
 //!
 //! The system says the numbers of whoever connected (SO_PEERCRED). `/etc/passwd` and `/etc/group`
-//! say the name and the groups, and where they do not know the number, the commands `id` and
-//! `getent`: this program is linked statically, and such a program cannot load the modules by which
-//! a system may know its users (LDAP, sssd).
+//! are read for the name and the groups, and where they do not know the number the commands `id`
+//! and `getent` are asked: this program is linked statically, and such a program must not load the
+//! modules by which a system may know its users (LDAP, sssd).
 //!
 //! `hearth up` may run control in a user namespace with one user in it. The system then shows that
 //! user as number 0 and everybody else as one and the same number, so the one is known by the
 //! namespace's map, and nobody else is served.
 //!
 //! Invariants: who cannot be told apart is not served; answers about users are at most
-//! [`KNOWN_FOR`] old, and bounded in number.
+//! [`KNOWN_FOR`] old, and bounded in number; a command has [`ANSWER_LIMIT`], and nobody waits for
+//! one who is known without it, such as root.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,13 @@ use crate::principal::{GROUPS_MAX, Identity, Principal, Role};
 
 /// How long what the system said of a user is taken for true.
 const KNOWN_FOR: Duration = Duration::from_secs(20);
+
+/// How long a command may take that is asked for a user.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Files in which a system names its users and groups.
+const USERS: &str = "/etc/passwd";
+const GROUPS: &str = "/etc/group";
 
 /// Most users who are remembered.
 const KNOWN_MAX: usize = 1_024;
@@ -199,12 +208,16 @@ impl People {
             return *uid;
         }
         drop(known);
-        let asked = || match name.starts_with('-') {
-            // It would be an option.
-            true => None,
-            false => line_of("id", &["-u", name])?.parse().ok(),
-        };
-        let uid = asked();
+        let lines = read(USERS);
+        let own = lines
+            .lines()
+            .filter_map(user_of)
+            .find(|user| user.0 == name);
+        // It would take a number for that of a user, and a word with - for an option.
+        let is_word = !name.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+        let asked = || line_of("id", &["-u", name])?.parse().ok();
+        let uid = own.map(|user| user.1);
+        let uid = uid.or_else(|| is_word.then(asked).flatten());
         let mut known = self.known.lock().expect("no panic while held");
         if known.names.len() >= KNOWN_MAX {
             known.names.clear();
@@ -231,15 +244,14 @@ impl People {
     }
 
     fn operators_gid(&self) -> Option<u32> {
-        let mut known = self.known.lock().expect("no panic while held");
-        match known.operators {
-            Some((at, gid)) if at.elapsed() < KNOWN_FOR => gid,
-            _ => {
-                let gid = group(&self.operators);
-                known.operators = Some((Instant::now(), gid));
-                gid
-            }
+        let known = self.known.lock().expect("no panic while held").operators;
+        if let Some((_, gid)) = known.filter(|(at, _)| at.elapsed() < KNOWN_FOR) {
+            return gid;
         }
+        let gid = group(&self.operators);
+        let mut known = self.known.lock().expect("no panic while held");
+        known.operators = Some((Instant::now(), gid));
+        gid
     }
 }
 
@@ -248,37 +260,102 @@ pub fn group(name: &str) -> Option<u32> {
     if name.is_empty() || name.starts_with('-') {
         return None;
     }
-    let line = line_of("getent", &["group", name])?;
-    line.split(':').nth(2)?.parse().ok()
-}
-
-/// The name of a user by number; the number itself where the system knows none.
-pub fn name_of(uid: u32) -> String {
-    account(uid).name
+    let lines = read(GROUPS);
+    let mut groups = lines.lines().filter_map(group_of);
+    let known = groups.find(|(known, ..)| *known == name);
+    known.map(|(_, gid, _)| gid).or_else(|| {
+        let line = line_of("getent", &["group", name])?;
+        group_of(&line).map(|(_, gid, _)| gid)
+    })
 }
 
 fn account(uid: u32) -> Account {
+    account_in(&read(USERS), &read(GROUPS), uid).unwrap_or_else(|| asked(uid))
+}
+
+/// A user by the texts of [`USERS`] and [`GROUPS`].
+fn account_in(users: &str, groups: &str, uid: u32) -> Option<Account> {
+    let mut users = users.lines().filter_map(user_of);
+    let (name, _, gid) = users.find(|(_, known, _)| *known == uid)?;
+    let all = groups.lines().filter_map(group_of);
+    let others =
+        all.filter(|(_, of, members)| *of != gid && members.split(',').any(|of| of == name));
+    let groups = std::iter::once(gid).chain(others.map(|(_, of, _)| of));
+    Some(Account {
+        name: name.to_string(),
+        gid,
+        groups: groups.take(GROUPS_MAX).collect(),
+    })
+}
+
+/// A user by what commands say.
+fn asked(uid: u32) -> Account {
     let number = uid.to_string();
-    let asked = |option: &str| line_of("id", &[option, &number]);
-    let words = |text: String| -> Vec<u32> {
-        let words = text.split_ascii_whitespace();
-        words.filter_map(|word| word.parse().ok()).collect()
+    let Some(name) = line_of("id", &["-un", &number]) else {
+        // Whoever connects has a group all the same, which the system says.
+        return Account {
+            name: number,
+            gid: uid,
+            groups: Vec::new(),
+        };
     };
-    // Somebody without a name has a number of their own for a group: that of nobody else is given.
-    let gid = asked("-g").and_then(|gid| gid.parse().ok());
+    let said = |option: &str| line_of("id", &[option, &name]).unwrap_or_default();
+    let numbers = |text: String| -> Vec<u32> {
+        let words = text.split_ascii_whitespace();
+        let numbers = words.filter_map(|word| word.parse().ok());
+        numbers.take(GROUPS_MAX).collect()
+    };
     Account {
-        name: asked("-un").unwrap_or_else(|| number.clone()),
-        gid: gid.unwrap_or(uid),
-        groups: asked("-G").map(words).unwrap_or_default(),
+        gid: said("-g").parse().unwrap_or(uid),
+        groups: numbers(said("-G")),
+        name,
     }
 }
 
-/// What a command prints, if it succeeds: one line that is not empty.
+fn read(path: &str) -> String {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Name, number and group of a line as `name:x:1000:1000:...`.
+fn user_of(line: &str) -> Option<(&str, u32, u32)> {
+    let mut words = line.split(':');
+    let name = words.next().filter(|name| !name.is_empty())?;
+    let uid = words.nth(1)?.parse().ok()?;
+    Some((name, uid, words.next()?.parse().ok()?))
+}
+
+/// Name, number and members of a line as `name:x:27:ann,bob`.
+fn group_of(line: &str) -> Option<(&str, u32, &str)> {
+    let mut words = line.split(':');
+    let name = words.next().filter(|name| !name.is_empty())?;
+    let gid = words.nth(1)?.parse().ok()?;
+    Some((name, gid, words.next().unwrap_or_default().trim_end()))
+}
+
+/// What a command prints, if it succeeds in time: one line that is not empty.
 fn line_of(command: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(command).args(arguments).output().ok()?;
-    let line = String::from_utf8(output.stdout).ok()?;
-    let line = line.lines().next()?.trim().to_owned();
-    (output.status.success() && !line.is_empty()).then_some(line)
+    let mut command = Command::new(command);
+    command.args(arguments).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let mut output = child.stdout.take()?;
+    // Its end is that of its output.
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = output.read_to_string(&mut text);
+        // Nobody may wait any more.
+        drop(done.send(read.is_ok().then_some(text)));
+    });
+    let text = ended.recv_timeout(ANSWER_LIMIT).ok().flatten();
+    if text.is_none() {
+        tracing::warn!("{command:?} does not answer; users that it knows go without names");
+        drop(child.kill());
+    }
+    let has_succeeded = child.wait().is_ok_and(|status| status.success());
+    let line = text?.lines().next()?.trim().to_owned();
+    (has_succeeded && !line.is_empty()).then_some(line)
 }
 
 /// How numbers inside a user namespace stand for numbers outside.
@@ -386,6 +463,28 @@ mod tests {
     }
 
     #[test]
+    fn users_and_groups_are_read_as_a_system_writes_them() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nann:x:1001:100:Ann,,,:/home/ann:/bin/sh\n\
+            odd\n:x:5:5::/:\nbob:x:many:5::/:\n";
+        let groups = "users:x:100:\nsudo:x:27:bob,ann\nanna:x:28:anna\nstaff:x:50:ann\nodd:x\n";
+        let ann = account_in(users, groups, 1_001).unwrap();
+        assert_eq!((&ann.name[..], ann.gid), ("ann", 100));
+        assert_eq!(ann.groups, [100, 27, 50]);
+        assert_eq!(account_in(users, groups, 0).unwrap().groups, [0]);
+        for unknown in [5, 1_002] {
+            assert_eq!(account_in(users, groups, unknown), None);
+        }
+    }
+
+    #[test]
+    fn commands_have_a_limit_and_say_one_line() {
+        assert_eq!(line_of("echo", &["5", "6"]), Some("5 6".to_string()));
+        assert_eq!(line_of("false", &[]), None);
+        assert_eq!(line_of("echo", &[]), None);
+        assert_eq!(line_of("no-command-of-this-name", &[]), None);
+    }
+
+    #[test]
     fn namespaces_of_containers_have_users_of_their_own() {
         assert_eq!(IdMap::of("0 100000 65536\n"), IdMap::Many);
         assert_eq!(IdMap::of("0 1000 1\n1 100000 65536\n"), IdMap::Many);
@@ -400,6 +499,7 @@ mod tests {
         assert_eq!(people.named("root").unwrap().uid, 0);
         assert_eq!(people.named("nobody-of-this-name"), None);
         assert_eq!(people.named("-u"), None);
+        assert_eq!(people.named("0"), None, "a number is no name");
         assert_eq!(group("root"), Some(0));
         assert_eq!(group("no-group-of-this-name"), None);
     }

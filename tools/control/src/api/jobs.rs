@@ -193,7 +193,7 @@ fn output_files(by: &Principal, request: &JobRequest) -> Result<Wanted, Refusal>
         ));
     }
     if !by.is_owner {
-        let text = "the control node writes files for the user alone who it runs as, asked over its unix socket; leave -o and -e out, `hearth output JOB` prints what a job writes";
+        let text = "the control node writes files as the user who it runs as, and for that user alone, asked over its unix socket; leave -o and -e out, `hearth output JOB` prints what a job writes";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "not-allowed", text));
     }
     wanted

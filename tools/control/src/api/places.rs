@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 /// What is said to a user with too many connections, before it ends.
 pub const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-content-type: application/json\r\nconnection: close\r\ncontent-length: 126\r\n\r\n\
+content-type: application/json\r\nconnection: close\r\ncontent-length: 128\r\n\r\n\
 {\"code\":\"too-many-connections\",\"error\":\"you have as many connections to the control node as one may; end some, then try again\"}\n";
 
 /// Connections of users.

@@ -54,8 +54,8 @@ fn hearth_of(lab: &Lab, user: u32, args: &[&str]) -> Output {
 }
 
 fn json_of(lab: &Lab, user: u32, args: &[&str]) -> Value {
-    let mut all = args.to_vec();
-    all.push("--json");
+    // Behind a program it would be the program's.
+    let all = [&["--json"], args].concat();
     let output = hearth_of(lab, user, &all);
     let answer = serde_json::from_slice(&output.stdout);
     answer.unwrap_or_else(|_| panic!("{args:?}: {}", text(&output.stderr)))

@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hearth-monitor", &[]),
     // The machines of a QEMU cluster are switched by its supervisor.
     ("hearth-power", &["hearth-qemu"]),
+    ("hearth-io", &["netstack"]),
     // The control node reads ELF files with the kernel's own loader, so that both agree on what is
     // a program; that loader is pure logic.
     (
@@ -43,6 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hearth-abi",
             "hearth-alloc",
             "hearth-boot",
+            "hearth-io",
             "hearth-monitor",
             "hearth-power",
             "hearth-qemu",
