@@ -393,7 +393,7 @@ impl Client {
         if let Some(number) = self.due(now) {
             return Some(self.send_call(now, number, out));
         }
-        self.send_input(out)
+        self.send_input(now, out)
     }
 
     fn due(&self, now: Instant) -> Option<u64> {
@@ -421,18 +421,24 @@ impl Client {
         length
     }
 
-    fn send_input(&mut self, out: &mut [u8]) -> Option<usize> {
+    fn send_input(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
         loop {
             let (number, fragments) = self.serving.front_mut()?;
             let number = *number;
             let fragment = fragments.trailing_zeros() as u8;
             *fragments &= fragments.wrapping_sub(1);
-            if *fragments == 0 {
+            let is_last = *fragments == 0;
+            if is_last {
                 self.serving.pop_front();
             }
-            let Some(pending) = self.calls.remove(&number) else {
+            let Some(mut pending) = self.calls.remove(&number) else {
                 continue;
             };
+            if is_last {
+                // The service has what it asked for: a reply is due in a round trip, and may be
+                // lost. One that takes longer is known as pending by the next answer.
+                pending.due = pending.due.min(now + self.puller.timeout());
+            }
             let input = &pending.call.input;
             let data = FileData {
                 channel: self.config.channel,

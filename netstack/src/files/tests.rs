@@ -239,6 +239,33 @@ fn each_of_many_calls_is_carried_out_once() {
 }
 
 #[test]
+fn a_lost_reply_costs_a_time_out_and_no_more() {
+    // A call that carries its input, and one whose input is pulled.
+    for bytes in [100, 20_000] {
+        let mut world = World::new(9, 0, 0);
+        for offset in 0..10 {
+            let call = Call::new(Op::Write, 1).with_words([offset * 20_000]);
+            let call = call.with_input(pattern(bytes, 0));
+            world.client.submit(world.now, call).expect("room");
+            world.run_until(offset as usize + 1);
+        }
+        let call = Call::new(Op::Write, 1).with_input(pattern(bytes, 1));
+        let number = world.client.submit(world.now, call).expect("room");
+        while !world.given.contains_key(&number) {
+            assert!(world.step());
+        }
+        let begun = world.now;
+        let mut out = [0; MAX_DATAGRAM];
+        let lost = world.server.poll_transmit(world.now, &mut out);
+        assert!(lost.is_some(), "a reply");
+        world.run_until(11);
+        let took = world.now.saturating_since(begun);
+        assert!(took < Micros::from_millis(60), "{bytes} bytes: {took:?}");
+        assert_eq!(world.given[&number], 1);
+    }
+}
+
+#[test]
 fn another_run_of_the_service_fails_what_was_under_way_once() {
     let mut world = World::new(5, 0, 0);
     let read = || Call::new(Op::Read, 1).with_room(10);

@@ -74,6 +74,73 @@ impl Export {
     }
 }
 
+/// Most exports of a job.
+pub const MOST_EXPORTS: usize = 128;
+/// Where a job's scratch files are, whatever is exported.
+const SCRATCH: &str = "/tmp";
+
+/// Looks whether a job can be served with these files, before it has nodes: what a worker finds
+/// later is told when the first call fails. It looks at the disk, and may wait for it.
+///
+/// # Errors
+/// What is wrong, and what to do.
+pub fn check(exports: &[Export], working: &Path) -> Result<(), BadFiles> {
+    if exports.len() > MOST_EXPORTS {
+        return Err(BadFiles::TooMany);
+    }
+    for (index, export) in exports.iter().enumerate() {
+        let metadata = export.host.metadata();
+        let is_directory = metadata.map_err(|error| BadFiles::NotThere {
+            host: export.host.clone(),
+            error: error.to_string(),
+        })?;
+        if !is_directory.is_dir() {
+            return Err(BadFiles::NoDirectory(export.host.clone()));
+        }
+        let before = &exports[..index];
+        if before.iter().any(|other| other.node == export.node) {
+            return Err(BadFiles::Twice(export.node.clone()));
+        }
+    }
+    let mut nodes = exports.iter().map(|export| export.node.as_path());
+    let sees = working == Path::new("/")
+        || working.starts_with(SCRATCH)
+        || nodes.any(|node| working.starts_with(node));
+    match sees {
+        true => Ok(()),
+        false => Err(BadFiles::Outside(working.into())),
+    }
+}
+
+/// Files with which no job can be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadFiles {
+    /// More exports than there may be.
+    #[error("a job sees at most {MOST_EXPORTS} directories; export what contains them")]
+    TooMany,
+    /// There is nothing.
+    #[error("{}: {error}; make the directory, or leave it out", host.display())]
+    NotThere {
+        /// What is not there.
+        host: PathBuf,
+        /// What the system says.
+        error: String,
+    },
+    /// It is a file.
+    #[error("{} is no directory; name the directory that it is in", .0.display())]
+    NoDirectory(PathBuf),
+    /// Two exports have one place.
+    #[error("two directories are to be seen at {}; give each a path of its own", .0.display())]
+    Twice(PathBuf),
+    /// Programs would begin where they see nothing.
+    #[error(
+        "the job does not see its working directory {path}: add --mount {path}:{path}, or name \
+         another with --chdir",
+        path = .0.display()
+    )]
+    Outside(PathBuf),
+}
+
 /// A text that names no export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}: {why}; give HOST:NODE or HOST:NODE:ro, as in /data/set1:/data:ro")]
@@ -100,6 +167,50 @@ pub struct JobFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_served_is_said_beforehand() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        std::fs::write(path.join("file"), b"").unwrap();
+        let own = Export::same(path);
+        let at = |host: PathBuf, node: &str| Export {
+            host,
+            node: node.into(),
+            read_only: true,
+        };
+        for working in [
+            path,
+            &path.join("deep"),
+            Path::new("/tmp/x"),
+            Path::new("/"),
+        ] {
+            assert_eq!(check(std::slice::from_ref(&own), working), Ok(()));
+        }
+        let outside = Path::new("/home/nobody");
+        for (exports, working, words) in [
+            (
+                vec![own.clone()],
+                outside,
+                "--mount /home/nobody:/home/nobody",
+            ),
+            (
+                vec![at(path.join("none"), "/data")],
+                path,
+                "make the directory",
+            ),
+            (
+                vec![at(path.join("file"), "/data")],
+                path,
+                "is no directory",
+            ),
+            (vec![own.clone(), own.clone()], path, "a path of its own"),
+            (vec![own.clone(); MOST_EXPORTS + 1], path, "at most 128"),
+        ] {
+            let error = check(&exports, working).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
 
     #[test]
     fn exports_are_read() {

@@ -22,5 +22,5 @@ mod message;
 pub mod service;
 pub mod worker;
 
-pub use job::{Export, JobFiles, User};
+pub use job::{BadFiles, Export, JobFiles, User, check};
 pub use service::Service;

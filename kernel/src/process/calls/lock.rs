@@ -1,8 +1,8 @@
 //! Locks of files that an I/O service has open: byte ranges by fcntl, whole files by flock.
 //!
-//! The service has one open description for each open of a rank and locks for it, so that ranks
-//! of a job are kept apart. POSIX's rule that a process loses its locks of a file with any
-//! descriptor of it is not kept: a lock goes when its own descriptor is closed, or is given back.
+//! The service locks for each rank, so that ranks of a job are kept apart and descriptors of one
+//! are not in each other's way. When it closes a file, the rank's locks of ranges of this file are
+//! free, as POSIX says. It hears of a close when the last descriptor made by `dup` is closed.
 //!
 //! Invariant: nobody waits at the service: a lock that is taken is asked for again by the node, so
 //! that a signal ends the wait.

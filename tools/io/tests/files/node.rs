@@ -74,6 +74,9 @@ pub struct Node {
     client: Client,
     socket: UdpSocket,
     started: Instant,
+    /// Every so many datagrams, of both directions, are lost; 0: none.
+    pub loses_each: u64,
+    passed: u64,
 }
 
 impl Node {
@@ -97,6 +100,8 @@ impl Node {
             client: Client::new(config),
             socket,
             started: Instant::now(),
+            loses_each: 0,
+            passed: 0,
         }
     }
 
@@ -104,16 +109,25 @@ impl Node {
         NetInstant::from_micros(self.started.elapsed().as_micros() as u64)
     }
 
+    fn is_lost(&mut self) -> bool {
+        self.passed += 1;
+        self.loses_each != 0 && self.passed.is_multiple_of(self.loses_each)
+    }
+
     fn step(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM];
         while let Some(length) = self.client.poll_transmit(self.now(), &mut buffer) {
-            self.socket.send(&buffer[..length]).expect("sent");
+            if !self.is_lost() {
+                self.socket.send(&buffer[..length]).expect("sent");
+            }
         }
         let wait = Some(Duration::from_millis(5));
         self.socket.set_read_timeout(wait).expect("a time-out");
         while let Ok(length) = self.socket.recv(&mut buffer) {
             let now = self.now();
-            self.client.handle_datagram(now, &buffer[..length]);
+            if !self.is_lost() {
+                self.client.handle_datagram(now, &buffer[..length]);
+            }
             self.socket.set_nonblocking(true).expect("set");
         }
         self.socket.set_nonblocking(false).expect("set");

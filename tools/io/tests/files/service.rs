@@ -79,6 +79,29 @@ fn bulk_data_goes_both_ways_unharmed() {
 }
 
 #[test]
+fn what_is_appended_is_there_once_whatever_is_lost() {
+    let inside = tempfile::tempdir().expect("a directory");
+    let service = service();
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let mut expected = Vec::new();
+    for (rank, loses_each) in [(0, 5), (1, 11)] {
+        let mut node = Node::new(&service, rank);
+        node.loses_each = loses_each;
+        let handle = node.open_ok("log", RDWR | CREAT | APPEND);
+        for index in 0..40_u32 {
+            // Some fit a datagram, some are pulled.
+            let bytes = vec![index as u8; (index as usize % 5) * 900 + 1];
+            expected.extend_from_slice(&bytes);
+            let call = Call::new(Op::Write, handle).with_input(bytes);
+            let reply = node.call(call.with_room(8));
+            assert_eq!(reply.output, (expected.len() as u64).to_le_bytes());
+        }
+    }
+    let log = std::fs::read(inside.path().join("log")).expect("there");
+    assert!(log == expected);
+}
+
+#[test]
 fn names_change_as_on_linux() {
     let inside = tempfile::tempdir().expect("a directory");
     let service = service();
