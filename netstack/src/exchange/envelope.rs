@@ -3,7 +3,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 2 | magic `HR` |
-//! | 2 | 1 | protocol version, 1 |
+//! | 2 | 1 | protocol version ([`VERSION`]) |
 //! | 3 | 1 | kind, 80 to 82 |
 //! | 4 | 1 | the lowest byte of the job |
 //! | 5 | 3 | bits 0 to 16: the sender's rank; 22: a message; 23: the last packet of its block; others 0 |

@@ -4,7 +4,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 2 | magic `HR` |
-//! | 2 | 1 | protocol version, 1 |
+//! | 2 | 1 | protocol version ([`VERSION`]) |
 //! | 3 | 1 | kind, see [`Kind`] |
 //! | 4 | 4 | node number |
 //! | 8 | 8 | boot epoch of the node |
@@ -27,7 +27,7 @@ use crate::ids::{BootEpoch, NodeId};
 pub const MAGIC: [u8; 2] = *b"HR";
 /// Protocol version that this build speaks. It is one more whenever a message changes its form:
 /// nodes are admitted by this number alone, whatever software they run.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes before the payload.
 pub const HEADER_LEN: usize = 28;
 /// Bytes around the payload.
