@@ -124,7 +124,8 @@ impl Server {
         }
     }
 
-    /// Lets the ranks of a job call.
+    /// Lets the ranks of a job call. One that may already, under this key, goes on; under another
+    /// key it begins anew.
     pub fn admit(&mut self, job: JobId, members: impl IntoIterator<Item = Member>) {
         let known = self.channels.range(channels_of(job));
         let run = known.map(|(_, channel)| channel.run).max();
@@ -134,6 +135,10 @@ impl Server {
                 job,
                 rank: member.rank,
             };
+            let known = self.channels.get(&id);
+            if known.is_some_and(|known| known.node == member.node && known.key == member.key) {
+                continue;
+            }
             let channel = Channel {
                 run,
                 node: member.node,

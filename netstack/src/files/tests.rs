@@ -239,6 +239,28 @@ fn each_of_many_calls_is_carried_out_once() {
 }
 
 #[test]
+fn a_rank_that_is_admitted_again_goes_on() {
+    let mut world = World::new(3, 0, 0);
+    let write = || Call::new(Op::Write, 1).with_input(pattern(20_000, 0));
+    world.client.submit(world.now, write()).expect("room");
+    world.run_until(1);
+    let number = world.client.submit(world.now, write()).expect("room");
+    while !world.given.contains_key(&number) {
+        assert!(world.step());
+    }
+    let member = Member {
+        rank: CHANNEL.rank,
+        node: NodeId(5),
+        key: KEY,
+    };
+    world.server.admit(CHANNEL.job, [member]);
+    world.run_until(2);
+    assert_eq!(world.completed[1].reply.result, 20_000);
+    assert_eq!(world.given[&number], 1);
+    assert_eq!(world.server.counters().refused, 0);
+}
+
+#[test]
 fn a_lost_reply_costs_a_time_out_and_no_more() {
     // A call that carries its input, and one whose input is pulled.
     for bytes in [100, 20_000] {

@@ -139,7 +139,7 @@ impl Service {
         self.order(Order::Admit(Box::new(files)));
     }
 
-    /// More ranks of a job that is served; one that is known begins anew.
+    /// More ranks of a job that is served. One that is known goes on, under another key anew.
     pub fn add(&self, job: JobId, members: Vec<Member>) {
         self.order(Order::Add(job, members));
     }
