@@ -106,8 +106,7 @@ impl JobFiles {
     pub(super) fn set_program(&mut self, name: &[u8]) {
         self.program.clear();
         if name.first() != Some(&b'/') {
-            let working = Place::WORKING_PATH.strip_suffix(b"\0");
-            self.program.extend(working.unwrap_or_default());
+            self.program.extend_from_slice(Place::WORKING_PATH);
             self.program.push(b'/');
         }
         self.program.extend_from_slice(name);

@@ -64,10 +64,10 @@ pub enum Place {
 }
 
 impl Place {
-    /// The working directory of a program, and its path with a zero byte.
+    /// The working directory of a program without an I/O service, and its path.
     pub const WORKING: Self = Self::With;
     /// See [`Place::WORKING`].
-    pub const WORKING_PATH: &[u8] = b"/with\0";
+    pub const WORKING_PATH: &[u8] = b"/with";
 
     /// Whether it is a device of the node.
     pub const fn is_device(self) -> bool {
