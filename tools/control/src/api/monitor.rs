@@ -46,7 +46,7 @@ use utoipa_axum::routes;
 use super::Refusal;
 use crate::monitor::picture::{Health, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US};
 use crate::monitor::{Monitor, Shown, metrics};
-use crate::principal::By;
+use crate::principal::{By, Denied};
 use crate::{hostlist, near};
 
 /// Span of a question that does not say: a quarter of an hour.
@@ -667,18 +667,14 @@ async fn acknowledge(
         );
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-event", text));
     }
-    by.operator()?;
     let monitor = tokio::task::spawn_blocking(move || {
-        let added = by.operator().map(|operator| {
-            let seen = &request.events;
-            monitor.acknowledged.add(&operator, seen)
-        });
-        if let Ok(Err(error)) = added {
+        let operator = by.operator()?;
+        if let Err(error) = monitor.acknowledged.add(&operator, &request.events) {
             tracing::warn!("acknowledged events are kept in memory only: {error}");
         }
-        monitor
+        Ok::<_, Denied>(monitor)
     });
-    let monitor = monitor.await.expect("no panic");
+    let monitor = monitor.await.expect("no panic")?;
     Ok(Json(monitor.acknowledged.all()))
 }
 
