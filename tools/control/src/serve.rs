@@ -286,7 +286,8 @@ fn io_service(options: &Options, control: SocketAddrV4) -> anyhow::Result<Option
             .context("the control port leaves no port for files behind it")?,
     };
     let listen = SocketAddrV4::new(*control.ip(), port);
-    let program = std::env::current_exe().context("cannot find this program")?;
+    // Also when the file that it was started from is another one by now.
+    let program = PathBuf::from("/proc/self/exe");
     let service = Service::start(listen, program).with_context(|| {
         format!("cannot listen at UDP {listen} for the files of jobs; is another program there?")
     })?;
