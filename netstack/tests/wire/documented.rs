@@ -3,6 +3,7 @@
 use netstack::MAX_DATA;
 use netstack::broadcast::message::{Answer, Blocks, PAGE_PEERS, Standing, WantedBlock, Wants};
 use netstack::broadcast::{EndReason, MAX_MEMBERS, Message, Peer};
+use netstack::files::{ChannelId, wire as files};
 use netstack::ids::{CallId, ControlEpoch, JobId, ProgramId, RequestId};
 use netstack::io::IoOp;
 use netstack::job::{RefusalCode, launch_block};
@@ -135,6 +136,14 @@ fn payloads_are_as_long_as_documented() {
         dropped: Vec::new(),
         ..small_report()
     };
+    let fetch = files::FileFetch {
+        channel: ChannelId {
+            job,
+            rank: netstack::ids::Rank(0),
+        },
+        number: 1,
+        fragments: 1,
+    };
     let cases = [
         (
             Kind::Hello,
@@ -232,6 +241,13 @@ fn payloads_are_as_long_as_documented() {
                 payload(|w| done.emit(w)).len()
             ),
         ),
+        (Kind::FileCall, format!("{} + input", files::CALL_LEN)),
+        (Kind::FileReply, format!("{} + output", files::REPLY_LEN)),
+        (
+            Kind::FileFetch,
+            format!("{}", payload(|w| fetch.emit(w)).len()),
+        ),
+        (Kind::FileData, format!("{} + fragment", files::DATA_LEN)),
     ];
     for (kind, length) in cases {
         assert_eq!(documented(kind), length, "{kind:?}");
@@ -365,7 +381,7 @@ fn numbers_are_as_documented() {
     }
 }
 
-const KINDS: [Kind; 52] = [
+const KINDS: [Kind; 56] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -416,6 +432,10 @@ const KINDS: [Kind; 52] = [
     Kind::OverlayTaken,
     Kind::OverlayCensus,
     Kind::OverlayCensusAck,
+    Kind::FileCall,
+    Kind::FileReply,
+    Kind::FileFetch,
+    Kind::FileData,
     Kind::NodeLog,
     Kind::NodeLogAck,
 ];
