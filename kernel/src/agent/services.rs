@@ -65,6 +65,9 @@ pub trait NodeServices {
     /// interrupt, and before looking at completions without waiting.
     fn poll(&mut self);
 
+    /// Sends what is due, without a look at what has arrived.
+    fn send_due(&mut self) {}
+
     /// Whether anybody has looked at the network since this was asked last: what other threads of
     /// the program wait for may have come.
     fn take_polled(&mut self) -> bool;

@@ -232,6 +232,7 @@ impl Process {
                 armed: false,
                 due: Instant::ZERO,
                 listening: false,
+                asked: false,
             },
             account: Account {
                 arrived: launch.arrived,
@@ -354,6 +355,7 @@ impl Process {
             armed: false,
             due: Instant::ZERO,
             listening: false,
+            asked: false,
         };
         self.account.interrupts = arch::interrupts::counts();
         arch::reset_program_registers();

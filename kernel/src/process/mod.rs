@@ -175,6 +175,8 @@ struct Clock {
     due: Instant,
     /// Whether the card may interrupt the program, for a broadcast.
     listening: bool,
+    /// A thread of another core has asked for something since the boot core went to sleep.
+    asked: bool,
 }
 
 /// What the program has cost so far.

@@ -16,7 +16,7 @@ use kernel_core::fault::{Access, Cause};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Faults, Memory};
 use kernel_core::signals::frame::Fault;
-use kernel_core::threads::{Core, CoreSet};
+use kernel_core::threads::{Core, CoreSet, Wait};
 use netstack::time::{Instant, Micros};
 
 use super::Process;
@@ -104,6 +104,7 @@ fn release(core: Core, mut shared: Held<'_, '_>) {
     let process = &mut *shared.process;
     if core != Core::BOOT && process.wants_boot_core() {
         process.cores.call(CoreSet::only(Core::BOOT));
+        process.clock.asked = false;
     }
     let kicks = match cores::count() {
         1 => CoreSet::NONE,
@@ -182,6 +183,12 @@ fn run_thread<'l, 'a>(
         flow = shared.current(core, &mut thread).handle(trap);
     }
     shared.process.put_back(core, thread, flow);
+    // What it waits for may have to be asked for first, while the boot core sleeps or computes.
+    let waits_for_news = matches!(flow, Flow::Wait(Pause { on: Wait::News, .. }));
+    if waits_for_news && shared.process.threads.len() > 1 {
+        shared.services.send_due();
+        shared.process.clock.asked = core != Core::BOOT;
+    }
     shared
 }
 
@@ -336,7 +343,9 @@ impl Process {
         let is_late = || !self.clock.armed || self.next_due() < self.clock.due;
         let is_awake = !self.cores.is_asleep(Core::BOOT);
         let is_deaf = || is_awake && !self.clock.listening && self.threads.wait_for_news();
-        is_late() || is_deaf()
+        // What was asked for has a time-out, before which it must not sleep on.
+        let was_asked = !is_awake && self.clock.asked;
+        was_asked || is_late() || is_deaf()
     }
 
     /// Tells what the program has cost so far.

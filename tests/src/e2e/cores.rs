@@ -1,4 +1,5 @@
-//! Core files: what a debugger reads of a program that crashed.
+//! Core files: what a debugger reads of a program that crashed. And what threads of other cores
+//! wait for.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,14 +11,29 @@ use crate::Scenario;
 use crate::cluster::{Boot, Cluster, LIMIT};
 use crate::command;
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "core-files",
-    boot: Boot::Network,
-    run: core_files,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "core-files",
+        boot: Boot::Network,
+        run: core_files,
+    },
+    Scenario {
+        name: "threads-of-other-cores-fetch-pages",
+        boot: Boot::Traced,
+        run: fetch_pages,
+    },
+];
 
 /// How long a debugger may take.
 const DEBUGGER: Duration = Duration::from_secs(60);
+
+/// Pages that a thread on another core waits for come while the first core sleeps.
+fn fetch_pages(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("threads-cold");
+    let run = ["run", "-n", "1", "--cold", "--load", "demand", &program];
+    cluster.hearth(&run)?.expect_code(0)?.expect_out("ok\n")?;
+    Ok(())
+}
 
 fn core_files(cluster: &Cluster) -> Result<()> {
     let folder = cluster.scratch("cores");

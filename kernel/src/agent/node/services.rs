@@ -42,6 +42,10 @@ impl NodeServices for Node {
         self.polled = true;
     }
 
+    fn send_due(&mut self) {
+        Node::send_due(self);
+    }
+
     fn take_polled(&mut self) -> bool {
         core::mem::take(&mut self.polled)
     }
