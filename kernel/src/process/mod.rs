@@ -206,7 +206,9 @@ impl Account {
     /// Adds what a thread has cost since the last time.
     fn take(&mut self, thread: &mut Thread) {
         self.system_calls += core::mem::take(&mut thread.calls);
-        self.user_counts += core::mem::take(&mut thread.user_counts);
+        let counts = core::mem::take(&mut thread.user_counts);
+        self.user_counts += counts;
+        thread.told_counts += counts;
     }
 }
 

@@ -81,6 +81,8 @@ pub(super) struct Thread {
     pub(super) calls: u64,
     /// Time-stamp counts in ring 3.
     pub(super) user_counts: u64,
+    /// Those that the process's account has already.
+    pub(super) told_counts: u64,
 }
 
 impl Thread {
@@ -100,6 +102,7 @@ impl Thread {
             robust_list: 0,
             calls: 0,
             user_counts: 0,
+            told_counts: 0,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Clocks and sleeping. All clocks are local: a program that reads them often costs no message.
 
 use hearth_abi::errno::Errno;
+use kernel_core::threads::Tid;
 use netstack::time::{Instant, Micros};
 
 use super::{Args, PID};
@@ -20,6 +21,8 @@ const BOOT_TIME: u64 = 7;
 /// Kind of clock in the numbers of processor-time clocks that name a process or a thread (below).
 const CLOCK_KIND: u32 = 3;
 const SCHEDULED: u32 = 2;
+/// In such a number: it names a thread.
+const OF_THREAD: u32 = 4;
 /// Nanoseconds between two values of a clock: all count microseconds.
 const RESOLUTION_NANOS: u64 = 1000;
 /// clock_nanosleep: the time is absolute.
@@ -33,9 +36,13 @@ impl Current<'_> {
         match clock {
             REALTIME | REALTIME_COARSE => Ok(time::unix_micros()),
             MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT_TIME => Ok(time::now().as_micros()),
-            PROCESS_CPU | THREAD_CPU => Ok(self.usage().cpu_us()),
-            _ if is_own_cpu_clock(clock) => Ok(self.usage().cpu_us()),
-            _ => Err(Errno::EINVAL),
+            PROCESS_CPU => Ok(self.usage().cpu_us()),
+            THREAD_CPU => Ok(self.thread_us()),
+            _ => match own_cpu_clock(clock, self.thread.tid) {
+                Some(OwnClock::Program) => Ok(self.usage().cpu_us()),
+                Some(OwnClock::Thread) => Ok(self.thread_us()),
+                None => Err(Errno::EINVAL),
+            },
         }
     }
 
@@ -170,10 +177,23 @@ impl Current<'_> {
     }
 }
 
-/// Whether a clock is the processor time of the program or its thread by their number, as
-/// clock_getcpuclockid makes it: the complement of the number, with the kind below.
-fn is_own_cpu_clock(clock: u64) -> bool {
+/// A clock of processor time that is named by a number.
+enum OwnClock {
+    Program,
+    Thread,
+}
+
+/// Whose processor time a clock is, as clock_getcpuclockid and pthread_getcpuclockid make it: the
+/// complement of the number, with the kind below. Of threads only the one that asks.
+fn own_cpu_clock(clock: u64, tid: Tid) -> Option<OwnClock> {
     let clock = clock as i32;
     let target = !(clock >> 3);
-    clock < 0 && clock as u32 & CLOCK_KIND == SCHEDULED && [0, PID as i32].contains(&target)
+    if clock >= 0 || clock as u32 & CLOCK_KIND != SCHEDULED {
+        return None;
+    }
+    match clock as u32 & OF_THREAD != 0 {
+        true if target == 0 || target == tid.number() as i32 => Some(OwnClock::Thread),
+        false if [0, PID as i32].contains(&target) => Some(OwnClock::Program),
+        _ => None,
+    }
 }

@@ -33,10 +33,20 @@ impl Current<'_> {
         }
     }
 
+    /// Processor time of the thread that calls, in microseconds: what it spent in ring 3.
+    pub(super) fn thread_us(&self) -> u64 {
+        time::of_counts(self.thread.told_counts + self.thread.user_counts).as_micros()
+    }
+
     pub(super) fn getrusage(&mut self, args: Args) -> Result<u64, Stop> {
         let [who, address, ..] = args;
         let usage = match who as i32 {
-            SELF | THREAD => self.usage(),
+            SELF => self.usage(),
+            THREAD => Usage {
+                user_us: self.thread_us(),
+                system_us: 0,
+                ..self.usage()
+            },
             CHILDREN => Usage::default(),
             _ => return Err(Errno::EINVAL.into()),
         };
