@@ -128,8 +128,8 @@ impl<'a> Run<'a> {
     }
 
     /// Checks that all jobs completed, with all their ranks, and that each attempt had the best
-    /// nodes there were and shared none; one that begins again may avoid those of its nodes that were
-    /// `reset`. Gives the placements of all attempts.
+    /// nodes there were and shared none; one that begins again may avoid those of its nodes that
+    /// were `reset`. Gives the placements of all attempts.
     fn judge(&self, ended: &[Value], reset: &[u32]) -> Result<Vec<Placed>> {
         for job in ended {
             let id = job["id"].as_u64().context("a job without a number")?;
