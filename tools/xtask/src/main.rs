@@ -12,6 +12,7 @@ mod bench;
 mod build;
 mod compile;
 mod conformance;
+mod debian;
 mod demo;
 mod fuzz;
 mod limited;

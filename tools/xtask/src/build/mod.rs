@@ -9,6 +9,7 @@
 //! Invariant: an output is put in its place complete or not at all.
 
 mod library;
+mod mpi;
 pub mod programs;
 
 use std::fs;
@@ -34,6 +35,9 @@ pub struct Options {
     /// Build only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// Build MPI too: MPICH with the netmod of Hearth, about ten minutes on two processors
+    #[arg(long)]
+    mpi: bool,
     /// Do not look whether the machine is set up
     #[arg(long)]
     no_setup: bool,
@@ -43,8 +47,8 @@ impl Options {
     /// What a user needs, on a machine that is set up already.
     pub fn without_setup() -> Self {
         Self {
-            only: Vec::new(),
             no_setup: true,
+            ..Self::default()
         }
     }
 
@@ -52,7 +56,7 @@ impl Options {
     pub fn kernel_tests() -> Self {
         Self {
             only: vec![Part::TestImage],
-            no_setup: true,
+            ..Self::without_setup()
         }
     }
 
@@ -60,7 +64,7 @@ impl Options {
     pub fn images() -> Self {
         Self {
             only: vec![Part::Image, Part::TestImage],
-            no_setup: true,
+            ..Self::without_setup()
         }
     }
 
@@ -68,7 +72,7 @@ impl Options {
     pub fn hearth_and_programs() -> Self {
         Self {
             only: vec![Part::Hearth, Part::Programs],
-            no_setup: true,
+            ..Self::without_setup()
         }
     }
 }
@@ -92,7 +96,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         setup::run(workspace, &setup::Options::default())?;
     }
     let mut steps = Steps::new();
-    let by_default = |part| options.only.is_empty() && part != Part::TestImage;
+    // `--mpi` alone builds nothing else.
+    let by_default = |part| options.only.is_empty() && !options.mpi && part != Part::TestImage;
     let wanted = |part| by_default(part) || options.only.contains(&part);
     // Both kernels leave cargo under one name: the one without tests comes last and stays there.
     if wanted(Part::TestImage) {
@@ -113,6 +118,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         } else {
             steps.blocked(examples, "needs the library");
         }
+    }
+    if options.mpi {
+        steps.run("MPI (MPICH with Hearth's netmod)", || mpi::build(workspace));
     }
     if steps.failed() == 0 {
         eprintln!("built into {}", workspace.outputs().display());

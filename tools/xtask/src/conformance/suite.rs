@@ -9,16 +9,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::limited::say;
-use crate::workspace::{Workspace, output_of};
+use crate::debian::SourcePackage;
+use crate::workspace::Workspace;
 
-/// The source package and its file.
-const PACKAGE: &str = "posixtestsuite";
-const ARCHIVE: &str = "posixtestsuite_1.5.2.orig.tar.gz";
-/// SHA-256 of that file.
-const HASH: &str = "15a2185672127cba851d35ec9d538ff6148defdbb75f99c7e9c50aeba0f94757";
+/// The Open POSIX Test Suite.
+const PACKAGE: SourcePackage = SourcePackage {
+    name: "posixtestsuite",
+    suite: "bookworm",
+    archive: "posixtestsuite_1.5.2.orig.tar.gz",
+    sha256: "15a2185672127cba851d35ec9d538ff6148defdbb75f99c7e9c50aeba0f94757",
+};
 /// Interfaces that a node has; the others are of shared memory, message queues and files in the
 /// background.
 const INTERFACES: [&str; 22] = [
@@ -194,119 +196,9 @@ fn name_of(path: &Path) -> String {
 
 /// The suite's folder under target, unpacked from the cache.
 fn unpacked(workspace: &Workspace) -> Result<PathBuf> {
-    let folder = workspace.target().join("conformance/posixtestsuite");
-    if folder.join("conformance").exists() {
-        return Ok(folder);
-    }
-    let archive = cache()?.join(ARCHIVE);
-    if check(&archive).is_err() {
-        download(&archive)?;
-        check(&archive)?;
-    }
-    let new = folder.with_extension("new");
-    let _ = fs::remove_dir_all(&new);
-    fs::create_dir_all(&new)?;
-    let status = Command::new("tar")
-        .args(["--strip-components=1", "-xzf"])
-        .arg(&archive)
-        .arg("-C")
-        .arg(&new)
-        .status()?;
-    ensure!(status.success(), "tar cannot unpack {}", archive.display());
-    fs::rename(&new, &folder)?;
+    let parent = workspace.target().join("conformance");
+    fs::create_dir_all(&parent).with_context(|| format!("making {}", parent.display()))?;
+    let folder = parent.join(PACKAGE.name);
+    PACKAGE.unpack(&folder)?;
     Ok(folder)
-}
-
-fn cache() -> Result<PathBuf> {
-    let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let folder = home.context("there is no HOME")?.join("hearth");
-    fs::create_dir_all(&folder)?;
-    Ok(folder)
-}
-
-fn check(archive: &Path) -> Result<()> {
-    let mut command = Command::new("sha256sum");
-    let hash = output_of(command.arg(archive).stderr(Stdio::null()))?;
-    let is_it = hash.split_whitespace().next() == Some(HASH);
-    ensure!(is_it, "{} is another file", archive.display());
-    Ok(())
-}
-
-/// Gets the source package as the machine's own packages are got, by lists of its own.
-fn download(archive: &Path) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let parts = folder.path().join("parts");
-    fs::create_dir_all(&parts)?;
-    for sub in ["lists/partial", "cache/archives/partial"] {
-        fs::create_dir_all(folder.path().join(sub))?;
-    }
-    source_lists(&parts)?;
-    say("conform", "downloading the POSIX test suite");
-    let option = |name: &str, value: &Path| format!("{name}={}", value.display());
-    let options = [
-        "Dir::Etc::sourcelist=/dev/null".to_owned(),
-        option("Dir::Etc::sourceparts", &parts),
-        option("Dir::State::lists", &folder.path().join("lists")),
-        option("Dir::Cache", &folder.path().join("cache")),
-    ];
-    for words in [&["update"][..], &["source", "--download-only", PACKAGE]] {
-        let mut command = Command::new("apt-get");
-        command.arg("-q");
-        for option in &options {
-            command.args(["-o", option]);
-        }
-        let output = command.args(words).current_dir(folder.path()).output();
-        let output = output.context("starting apt-get")?;
-        if !output.status.success() {
-            bail!(
-                "the source package {PACKAGE} cannot be had ({}); put {ARCHIVE} into {}",
-                String::from_utf8_lossy(&output.stderr)
-                    .lines()
-                    .last()
-                    .unwrap_or_default(),
-                archive.parent().unwrap_or(archive).display()
-            );
-        }
-    }
-    fs::copy(folder.path().join(ARCHIVE), archive)
-        .with_context(|| format!("apt-get brought no {ARCHIVE}"))?;
-    Ok(())
-}
-
-/// The machine's lists of Debian's own packages, for sources.
-fn source_lists(parts: &Path) -> Result<()> {
-    let apt = Path::new("/etc/apt");
-    let mut found = 0;
-    let old = fs::read_to_string(apt.join("sources.list")).unwrap_or_default();
-    let lines: Vec<String> = old
-        .lines()
-        .filter_map(|line| line.strip_prefix("deb "))
-        .filter(|line| line.contains("debian"))
-        .map(|line| format!("deb-src {line}\n"))
-        .collect();
-    if !lines.is_empty() {
-        fs::write(parts.join("sources.list"), lines.concat())?;
-        found += 1;
-    }
-    for list in sorted(&apt.join("sources.list.d")).unwrap_or_default() {
-        let text = fs::read_to_string(&list).unwrap_or_default();
-        if name_of(&list).ends_with(".sources") && text.contains("debian-archive-keyring") {
-            let line = |line: &str| match line.starts_with("Types:") {
-                true => "Types: deb-src\n".to_owned(),
-                false => format!("{line}\n"),
-            };
-            fs::write(
-                parts.join(name_of(&list)),
-                text.lines().map(line).collect::<String>(),
-            )?;
-            found += 1;
-        }
-    }
-    ensure!(
-        found > 0,
-        "this machine has no list of Debian's packages; put {ARCHIVE} into {}",
-        cache()?.display()
-    );
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The Rust library's source, of exactly the compiler's version, from a Debian mirror.
 //!
 //! Purpose: machines that reach only a Debian mirror get `rust-src` from there without installing
-//! it. Key function: [`provide`]. Neighbours: [`super::bare_metal`].
+//! it. Key function: [`provide`]. Neighbours: [`super::bare_metal`], [`crate::debian`].
 //!
 //! Invariant: apt verifies the package against Debian's own keyring; a source of another version
 //! than the compiler's is never used.
@@ -13,16 +13,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::bare_metal::Compiler;
+use crate::debian::{KEYRING, apt_options, mirrors};
 use crate::workspace::{find_program, output_of, run};
 
 /// Where Debian keeps compilers newer than a release's own, in the order tried.
 const SUITES: [&str; 4] = ["trixie-backports", "trixie", "forky", "sid"];
-/// Signs the package lists of every suite above.
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Written beside a source tree that was put there by this module; holds the release.
 const STAMP_NAME: &str = "hearth-source.txt";
-/// A mirror that answers slowly is given up after so many seconds.
-const APT_TIMEOUT_SECONDS: &str = "60";
 
 /// Makes sure that the library's source is in the sysroot, where cargo looks for it.
 pub fn provide(sysroot: &Path, compiler: &Compiler) -> Result<()> {
@@ -42,7 +39,7 @@ pub fn provide(sysroot: &Path, compiler: &Compiler) -> Result<()> {
             "`{program}` is not on this machine"
         );
     }
-    let mirrors = debian_mirrors(&apt_source_texts());
+    let mirrors = mirrors();
     ensure!(!mirrors.is_empty(), "apt's sources name no Debian mirror");
     ensure!(Path::new(KEYRING).is_file(), "{KEYRING} is missing");
     let scratch = tempfile::tempdir().context("making a temporary directory")?;
@@ -69,9 +66,7 @@ pub fn provide(sysroot: &Path, compiler: &Compiler) -> Result<()> {
 
 /// Downloads the `rust-src` package of a release; returns its path.
 fn fetch(scratch: &Path, mirrors: &[String], release: &str) -> Result<PathBuf> {
-    for directory in ["lists/partial", "cache/archives/partial", "download"] {
-        fs::create_dir_all(scratch.join(directory)).context("making apt's directories")?;
-    }
+    fs::create_dir_all(scratch.join("download")).context("making a directory")?;
     let mut problems = Vec::new();
     for mirror in mirrors {
         for suite in SUITES {
@@ -95,7 +90,7 @@ fn fetch_from(scratch: &Path, mirror: &str, suite: &str, release: &str) -> Resul
         format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"),
     )
     .context("writing an apt source list")?;
-    let options = apt_options(scratch, &list);
+    let options = apt_options(scratch, &list)?;
     output_of(Command::new("apt-get").args(&options).arg("update"))?;
     let listing = output_of(
         Command::new("apt-cache")
@@ -117,29 +112,6 @@ fn fetch_from(scratch: &Path, mirror: &str, suite: &str, release: &str) -> Resul
     Ok(entry.context("reading the download directory")?.path())
 }
 
-/// Options that keep apt away from the machine's own lists and cache.
-fn apt_options(scratch: &Path, list: &Path) -> Vec<String> {
-    let directory = |name: &str| scratch.join(name).display().to_string();
-    [
-        "-qq".to_owned(),
-        format!("-oDir::Etc::sourcelist={}", list.display()),
-        "-oDir::Etc::sourceparts=/dev/null".to_owned(),
-        format!("-oDir::State::Lists={}", directory("lists")),
-        format!("-oDir::Cache={}", directory("cache")),
-        "-oAPT::Get::List-Cleanup=0".to_owned(),
-        "-oAPT::Update::Error-Mode=any".to_owned(),
-        format!("-oAcquire::http::Timeout={APT_TIMEOUT_SECONDS}"),
-        format!("-oAcquire::https::Timeout={APT_TIMEOUT_SECONDS}"),
-        // The scratch directory is private to this user; apt's own user could not write to it.
-        "-oAPT::Sandbox::User=".to_owned() + &current_user(),
-    ]
-    .to_vec()
-}
-
-fn current_user() -> String {
-    output_of(Command::new("id").arg("-un")).unwrap_or_else(|_| "root".to_owned())
-}
-
 /// The version among `apt-cache madison` lines that is of the wanted release.
 fn matching_version(listing: &str, release: &str) -> Option<String> {
     listing.lines().find_map(|line| {
@@ -150,46 +122,6 @@ fn matching_version(listing: &str, release: &str) -> Option<String> {
         let is_release = rest.starts_with(['+', '-']) || rest.is_empty();
         is_release.then(|| version.to_owned())
     })
-}
-
-/// The texts of apt's source lists, in both formats.
-fn apt_source_texts() -> Vec<String> {
-    let mut paths = vec![PathBuf::from("/etc/apt/sources.list")];
-    if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
-        let mut more: Vec<_> = entries
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect();
-        more.sort();
-        paths.extend(more);
-    }
-    paths
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .collect()
-}
-
-/// Mirrors of Debian itself (not of its security archive, not of others) named in source lists.
-fn debian_mirrors(texts: &[String]) -> Vec<String> {
-    let mut mirrors: Vec<String> = Vec::new();
-    for line in texts.iter().flat_map(|text| text.lines()) {
-        let line = line.trim();
-        let words: Vec<&str> = match line.strip_prefix("URIs:") {
-            Some(rest) => rest.split_whitespace().collect(),
-            None if line.starts_with("deb ") || line.starts_with("deb-src ") => line
-                .split_whitespace()
-                .find(|word| word.contains("://"))
-                .into_iter()
-                .collect(),
-            None => Vec::new(),
-        };
-        for word in words {
-            let mirror = word.trim_end_matches('/');
-            if mirror.ends_with("/debian") && !mirrors.iter().any(|known| known == mirror) {
-                mirrors.push(mirror.to_owned());
-            }
-        }
-    }
-    mirrors
 }
 
 /// The `library` folder inside an unpacked `rust-src` package.
@@ -212,25 +144,6 @@ fn find_library(unpacked: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mirrors_come_from_both_list_formats() {
-        let texts = [
-            "# a comment\ndeb [signed-by=/k.gpg] http://mirror.example/debian/ bookworm main\n"
-                .to_owned(),
-            "Types: deb\nURIs: http://mirror.example/debian http://other.example/debian\n\
-             Suites: bookworm\nURIs: http://mirror.example/debian-security\n"
-                .to_owned(),
-            "deb https://vendor.example/apt stable main".to_owned(),
-        ];
-        assert_eq!(
-            debian_mirrors(&texts),
-            [
-                "http://mirror.example/debian",
-                "http://other.example/debian"
-            ]
-        );
-    }
 
     #[test]
     fn only_the_exact_release_matches() {

@@ -1,0 +1,72 @@
+/* The engine: MPICH's active messages over Hearth's messages.
+ *
+ * An active message is one short message of context AM_CONTEXT: a header of ours, the handler's,
+ * and up to what fits a datagram of data. Longer data follows as a message of its own, of context
+ * DATA_CONTEXT, which the kernel pulls straight from the sender's memory into the receiver's.
+ * Short messages are received by a ring of buffers that are posted in order, from any rank.
+ *
+ * Never here: matching of MPI's messages, which MPICH does (MPIDIG). */
+#ifndef STUBNM_IMPL_H_INCLUDED
+#define STUBNM_IMPL_H_INCLUDED
+
+#include <mpidimpl.h>
+#include "mpidch4r.h"
+#include "hearth_call.h"
+
+/* Contexts of the kernel's messages; MPICH gives communicators lower ones. */
+#define HEARTH_AM_CONTEXT 65535
+#define HEARTH_DATA_CONTEXT 65534
+/* Context of barriers and exchanges of ours: the kernel has 1 to 32767 for groups. */
+#define HEARTH_FINALIZE_CONTEXT 32767
+
+/* Before the handler's header. */
+struct hearth_am_header {
+    uint16_t handler;
+    uint16_t header_bytes;
+    uint32_t data_tag;          /* of the message with the data, where that is not in here */
+    uint64_t data_bytes;
+};
+
+/* What an active message carries besides our header. */
+#define HEARTH_AM_ROOM (HEARTH_SHORT_BYTES - (MPI_Aint) sizeof(struct hearth_am_header))
+
+/* Learns rank and size; `MPI_ERR_OTHER` where this is no Hearth node. */
+int hearth_engine_begin(void);
+/* Waits until all ranks are here, then takes all receives back. */
+int hearth_engine_end(void);
+/* Sends an active message; `sreq` may be NULL where there is no data. */
+int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint header_bytes,
+                       const void *data, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * sreq);
+struct hearth_exchange;
+/* Begins an exchange of the kernel; hearth_exchange_done is called at its end. */
+void hearth_engine_exchange(const struct hearth_operation *operation,
+                            struct hearth_exchange *exchange);
+void hearth_exchange_done(struct hearth_exchange *exchange, int error);
+/* Carries out what has arrived; waits a while for something where `blocking`. */
+int hearth_engine_progress(int blocking);
+
+/* A block of an exchange: what a rank sends to another, or has from it. */
+struct hearth_block {
+    void *buffer;
+    MPI_Aint count;
+    MPI_Datatype type;
+};
+
+#define MPIDI_STUBNM_COMM(comm) ((comm)->dev.ch4.netmod.stubnm)
+
+/* Whether this call of MPI_Alltoall and its kin is one exchange of the kernel. */
+int hearth_exchange_is_ours(MPIR_Comm * comm, int is_blocking);
+/* They are: at the end, or begun where `request` is not NULL. */
+int hearth_alltoall(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendtype, void *recvbuf,
+                    MPI_Aint recvcount, MPI_Datatype recvtype, MPIR_Comm * comm,
+                    MPIR_Errflag_t * errflag, MPIR_Request ** request);
+int hearth_alltoallv(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
+                     MPI_Datatype sendtype, void *recvbuf, const MPI_Aint * recvcounts,
+                     const MPI_Aint * rdispls, MPI_Datatype recvtype, MPIR_Comm * comm,
+                     MPIR_Errflag_t * errflag, MPIR_Request ** request);
+int hearth_alltoallw(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
+                     const MPI_Datatype * sendtypes, void *recvbuf, const MPI_Aint * recvcounts,
+                     const MPI_Aint * rdispls, const MPI_Datatype * recvtypes, MPIR_Comm * comm,
+                     MPIR_Errflag_t * errflag, MPIR_Request ** request);
+
+#endif

@@ -1,0 +1,37 @@
+/* What MPICH keeps for this netmod in its own structures. */
+#ifndef STUBNM_PRE_H_INCLUDED
+#define STUBNM_PRE_H_INCLUDED
+
+typedef struct {
+    int unused;
+} MPIDI_STUBNM_am_request_t;
+
+typedef struct {
+    int unused;
+} MPIDI_STUBNM_request_t;
+
+typedef struct {
+    int has_agreed;             /* upon the number of the next exchange, see hearth_exchange.c */
+} MPIDI_STUBNM_comm_t;
+
+typedef struct {
+    int unused;
+} MPIDI_STUBNM_dt_t;
+
+typedef struct {
+    int unused;
+} MPIDI_STUBNM_op_t;
+
+typedef struct {
+    int unused;
+} MPIDI_STUBNM_win_t;
+
+typedef struct {
+    int unused;
+} MPIDI_STUBNM_addr_t;
+
+typedef struct {
+    int unused;
+} MPIDI_STUBNM_part_t;
+
+#endif

@@ -1,0 +1,254 @@
+//! MPI: MPICH with the netmod of `kernel/user/mpich`, in `target/hearth/mpi/`.
+//!
+//! Purpose: `mpicc`, `mpicxx`, `mpifort` and `mpiexec`, the headers, Fortran's modules and the
+//! static libraries. MPICH's sources are Debian's source package, pinned by its hash
+//! ([`SourcePackage`]); the files of `kernel/user/mpich` take the places of those of its stub
+//! netmod and of its simple process manager, and `upstream.patch` changes a few lines of others.
+//! Neighbours: [`super::library`] has the library without MPI.
+//!
+//! Invariant: sources are never changed in the repository's copy but for the files named here, and
+//! what is installed finds itself wherever the folder is moved.
+
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::debian::SourcePackage;
+use crate::limited::{self, say};
+use crate::workspace::{Workspace, find_program, output_of, run};
+
+/// MPICH 4.0.2: the newest that Debian 12 has.
+const MPICH: SourcePackage = SourcePackage {
+    name: "mpich",
+    suite: "bookworm",
+    archive: "mpich_4.0.2.orig.tar.xz",
+    sha256: "b27039f964afeb6b8a3e009c56b441cbe368c26d6d6476ad3bb7190996875860",
+};
+/// Our files and whose places they take.
+const REPLACED: [(&str, &str); 3] = [
+    ("netmod", "src/mpid/ch4/netmod/stubnm"),
+    ("pmi.c", "src/pmi/simple/simple_pmi.c"),
+    ("netmod/hearth_call.h", "src/pmi/simple/hearth_call.h"),
+];
+/// How MPICH is configured. Its own engine for datatypes is a tenth of the other's size.
+const CONFIGURE: [&str; 17] = [
+    "--with-device=ch4:stubnm",
+    "--with-ch4-shmmods=none",
+    "--disable-shared",
+    "--enable-static",
+    "--with-pm=no",
+    "--with-pmi=simple",
+    "--with-datatype-engine=dataloop",
+    "--without-hwloc",
+    "--enable-threads=multiple",
+    "--enable-fortran=all",
+    "--enable-cxx",
+    "--enable-romio",
+    "--with-file-system=ufs",
+    "--enable-fast=O2,ndebug",
+    "--enable-error-checking=runtime",
+    // gfortran 10 and later refuse what MPI's old Fortran interface does by design.
+    "FFLAGS=-fallow-argument-mismatch",
+    "FCFLAGS=-fallow-argument-mismatch",
+];
+/// Compilers and tools that it takes.
+const NEEDED: [&str; 6] = ["gcc", "g++", "gfortran", "make", "tar", "xz"];
+/// Programs that compile for MPI.
+const WRAPPERS: [&str; 4] = ["mpicc", "mpicxx", "mpifort", "mpic++"];
+/// Files that `make` compiles, near enough for a percentage.
+const FILES: usize = 2_700;
+/// A step that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(2_700);
+const LINE_PERIOD: Duration = Duration::from_secs(15);
+const REDRAW: Duration = Duration::from_millis(250);
+
+/// Builds it, or what of it has changed.
+///
+/// # Errors
+/// A tool or the sources are missing, or do not compile; the log is named.
+pub fn build(workspace: &Workspace) -> Result<()> {
+    for program in NEEDED {
+        ensure!(
+            find_program(program).is_some(),
+            "`{program}` is not on this machine; `cargo xtask setup` installs it"
+        );
+    }
+    let root = workspace.target().join("mpi");
+    fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
+    let ours = workspace.root().join("kernel/user/mpich");
+    let stamp = root.join("stamp");
+    let state = state_of(&ours)?;
+    let prefix = workspace.outputs().join("mpi");
+    if fs::read_to_string(&stamp).is_ok_and(|old| old == state) && prefix.join("bin/mpicc").exists()
+    {
+        return Ok(());
+    }
+    let source = root.join("source");
+    let is_new = !source.exists();
+    MPICH.unpack(&source)?;
+    if is_new {
+        let patch = ours.join("upstream.patch");
+        run(Command::new("patch")
+            .args(["--quiet", "--strip=1", "--directory"])
+            .arg(&source)
+            .arg("--input")
+            .arg(&patch))?;
+    }
+    for (from, to) in REPLACED {
+        replace(&ours.join(from), &source.join(to))?;
+    }
+    let build = root.join("build");
+    if !build.join("Makefile").exists() {
+        let _ = fs::remove_dir_all(&build);
+        fs::create_dir_all(&build).with_context(|| format!("making {}", build.display()))?;
+        say("mpi", "configuring MPICH, about two minutes");
+        let mut command = Command::new(source.join("configure"));
+        command.current_dir(&build).args(CONFIGURE);
+        command.arg(format!("--prefix={}", prefix.display()));
+        command.arg("WRAPPER_LDFLAGS=-static");
+        if let Err(error) = logged(&mut command, &root.join("configure.log"), None) {
+            // What is there is no state to go on from.
+            let _ = fs::remove_dir_all(&build);
+            return Err(error);
+        }
+    }
+    let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut command = Command::new("make");
+    command.current_dir(&build).arg(format!("-j{jobs}"));
+    logged(&mut command, &root.join("make.log"), Some(FILES))?;
+    let _ = fs::remove_dir_all(&prefix);
+    let mut command = Command::new("make");
+    command.current_dir(&build).args(["install", "-j2"]);
+    logged(&mut command, &root.join("install.log"), None)?;
+    finish(&prefix)?;
+    fs::write(&stamp, state).with_context(|| format!("writing {}", stamp.display()))
+}
+
+/// What the build depends on.
+fn state_of(ours: &Path) -> Result<String> {
+    let mut command = Command::new("sh");
+    command.arg("-c").current_dir(ours);
+    command.arg("find . -type f | LC_ALL=C sort | xargs sha256sum");
+    let files = output_of(&mut command)?;
+    Ok(format!("{}\n{}\n{files}", MPICH.sha256, CONFIGURE.join(" ")))
+}
+
+/// Copies a file, or the files of a folder, where they differ: `make` compiles what is newer.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
+            let entry = entry?;
+            replace(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    let new = fs::read(from).with_context(|| format!("reading {}", from.display()))?;
+    if fs::read(to).is_ok_and(|old| old == new) {
+        return Ok(());
+    }
+    fs::write(to, new).with_context(|| format!("writing {}", to.display()))
+}
+
+/// Runs a command with its output in a file; tells how many of so many files it has compiled.
+fn logged(command: &mut Command, log: &Path, files: Option<usize>) -> Result<()> {
+    let began = Instant::now();
+    let is_terminal = std::io::stderr().is_terminal();
+    let period = if is_terminal { REDRAW } else { LINE_PERIOD };
+    let (mut compiled, mut shown) = (0, Duration::ZERO);
+    let finished = limited::watch(command, LIMIT, &mut |line| {
+        compiled += usize::from(line.is_some_and(is_compiling));
+        let now = began.elapsed();
+        let (Some(files), true) = (files, now - shown >= period) else {
+            return;
+        };
+        shown = now;
+        let percent = (100 * compiled / files).min(99);
+        let text = format!("    mpi       compiled {compiled} files, about {percent} %");
+        let mut output = std::io::stderr();
+        // A standard error that is closed is no reason to stop.
+        let _ = match is_terminal {
+            true => write!(output, "\r\x1b[K{text}\r").and_then(|()| output.flush()),
+            false => writeln!(output, "{text}"),
+        };
+    })?;
+    fs::write(log, finished.lines.join("\n") + "\n")
+        .with_context(|| format!("writing {}", log.display()))?;
+    if !finished.status.success() {
+        let is_error = |line: &&String| line.contains("error:") || line.contains(" Error ");
+        let first = finished.lines.iter().find(is_error);
+        let last = finished.lines.last();
+        bail!(
+            "{} ({}); all that it said is in {}",
+            first.or(last).map_or("no output", String::as_str),
+            finished.status,
+            log.display()
+        );
+    }
+    Ok(())
+}
+
+/// A line of `make` that says what is compiled.
+fn is_compiling(line: &str) -> bool {
+    let kind = line.split_whitespace().next().unwrap_or_default();
+    line.starts_with("  ") && matches!(kind, "CC" | "CXX" | "F77" | "FC" | "PPF77" | "PPFC" | "MOD")
+}
+
+/// Makes the wrappers independent of where they are, and the command that runs programs.
+fn finish(prefix: &Path) -> Result<()> {
+    let bin = prefix.join("bin");
+    for name in WRAPPERS {
+        let path = bin.join(name);
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("MPICH has installed no {}", path.display()))?;
+        fs::write(&path, movable(&text, &prefix.display().to_string()))?;
+    }
+    let mpiexec = bin.join("mpiexec");
+    let _ = fs::remove_file(&mpiexec);
+    fs::write(
+        &mpiexec,
+        "#!/bin/sh\n# Programs with MPI are jobs as all others are.\nexec hearth run \"$@\"\n",
+    )?;
+    fs::set_permissions(&mpiexec, fs::Permissions::from_mode(0o755))?;
+    for needless in ["share/doc", "share/man"] {
+        let _ = fs::remove_dir_all(prefix.join(needless));
+    }
+    Ok(())
+}
+
+/// The text of a wrapper with the place where it is in place of where it was installed.
+fn movable(text: &str, prefix: &str) -> String {
+    let here = "$(cd \"$(dirname \"$(readlink -f \"$0\")\")/..\" && pwd)";
+    let begin = text.find('\n').map_or(0, |end| end + 1);
+    let (first, rest) = text.split_at(begin);
+    let rest = rest.replace(prefix, "${hearth_mpi}");
+    // Between single quotes the shell would leave the name as it is.
+    let rest = rest.replace("'${hearth_mpi}", "${hearth_mpi}'");
+    format!("{first}hearth_mpi={here}\n{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrapper_names_the_place_where_it_is() {
+        let text = "#!/bin/sh\nprefix=/a/b\nlibdir=\"/a/b/lib\"\n";
+        let movable = movable(text, "/a/b");
+        assert!(!movable.contains("/a/b\n") && !movable.contains("/a/b/lib"));
+        assert!(movable.starts_with("#!/bin/sh\nhearth_mpi="));
+        assert!(movable.ends_with("prefix=${hearth_mpi}\nlibdir=\"${hearth_mpi}/lib\"\n"));
+    }
+
+    #[test]
+    fn lines_of_compilers_are_counted_and_no_others() {
+        assert!(is_compiling("  CC       src/mpi/coll/x.lo"));
+        assert!(is_compiling("  FC       src/binding/f08/mpi_c.lo"));
+        assert!(!is_compiling("CC is what it is"));
+        assert!(!is_compiling("  AR       lib/libmpi.a"));
+    }
+}
