@@ -99,7 +99,10 @@ impl SourcePackage {
 
     fn download_from(&self, mirror: &str, scratch: &Path) -> Result<PathBuf> {
         let list = scratch.join("sources.list");
-        let line = format!("deb-src [signed-by={KEYRING}] {mirror} {} main\n", self.suite);
+        let line = format!(
+            "deb-src [signed-by={KEYRING}] {mirror} {} main\n",
+            self.suite
+        );
         fs::write(&list, line).context("writing an apt source list")?;
         let options = apt_options(scratch, &list)?;
         output_of(Command::new("apt-get").args(&options).arg("update"))?;

@@ -115,6 +115,8 @@ void hearth_exchange_done(struct hearth_exchange *exchange, int error)
         MPIR_Datatype_release_if_not_builtin(exchange->into[rank].type);
     exchange->is_done = 1;
     exchange->error = mpi_errno;
+    /* Who waits for progress has some. */
+    MPL_atomic_fetch_add_int(&MPIDI_VCI(0).progress_count, 1);
     if (exchange->request) {
         exchange->request->status.MPI_ERROR = mpi_errno;
         MPID_Request_complete(exchange->request);
@@ -141,7 +143,7 @@ int hearth_exchange_is_ours(MPIR_Comm * comm, int is_blocking)
         && (is_blocking || MPIDI_STUBNM_COMM(comm).has_agreed);
 }
 
-static int begin(MPIR_Comm * comm, const struct hearth_block *from, const struct hearth_block *into,
+static int begin_exchange(MPIR_Comm * comm, const struct hearth_block *from, const struct hearth_block *into,
                  struct hearth_exchange **made)
 {
     int mpi_errno = MPI_SUCCESS, size = comm->local_size;
@@ -213,7 +215,7 @@ static int exchange_blocks(MPIR_Comm * comm, const struct hearth_block *from,
         MPIR_ERR_CHECK(mpi_errno);
     }
     MPID_THREAD_CS_ENTER(VCI, MPIDI_VCI(0).lock);
-    mpi_errno = begin(comm, from, into, &exchange);
+    mpi_errno = begin_exchange(comm, from, into, &exchange);
     if (mpi_errno == MPI_SUCCESS)
         exchange->request = made;
     MPID_THREAD_CS_EXIT(VCI, MPIDI_VCI(0).lock);

@@ -135,7 +135,11 @@ fn state_of(ours: &Path) -> Result<String> {
     command.arg("-c").current_dir(ours);
     command.arg("find . -type f | LC_ALL=C sort | xargs sha256sum");
     let files = output_of(&mut command)?;
-    Ok(format!("{}\n{}\n{files}", MPICH.sha256, CONFIGURE.join(" ")))
+    Ok(format!(
+        "{}\n{}\n{files}",
+        MPICH.sha256,
+        CONFIGURE.join(" ")
+    ))
 }
 
 /// Copies a file, or the files of a folder, where they differ: `make` compiles what is newer.

@@ -1,13 +1,15 @@
 //! Conformance of what a node does for programs: suites whose cases are programs, each of which
-//! ends with 0 where all is as POSIX wants it.
+//! ends with 0 where all is as POSIX, or MPI, wants it.
 //!
-//! A case counts that passes on Linux here and needs no second process. It must then pass on a
-//! node, unless `tests/conformance-exceptions.txt` says why it does not. Neighbours: [`suite`]
-//! finds and compiles the cases, `test` runs a sample each time and all with `--full`.
+//! A case of POSIX counts that passes on Linux here and needs no second process. It must then pass
+//! on a node, unless a file of exceptions says why it does not; cases of MPI all count. Neighbours:
+//! [`suite`] and [`mpich`] find and compile the cases, `test` runs a sample each time and all with
+//! `--full`.
 //!
 //! Invariant: a case that is listed and passes is told; one that is not listed and fails is a
 //! failure; what could not be run is no pass.
 
+mod mpich;
 mod suite;
 
 use std::collections::BTreeMap;
@@ -23,25 +25,80 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::limited::say;
 use crate::test::checks::Checks;
 use crate::workspace::Workspace;
-use suite::Case;
 
 /// What stands before lines of this part.
 const LABEL: &str = "conform";
-/// Cases that do not pass on a node, each with a reason.
-const EXCEPTIONS: &str = "tests/conformance-exceptions.txt";
-/// Longest time of a case, in seconds: some sleep for a few.
-const CASE_LIMIT_S: u32 = 20;
-/// Of so many cases one is in the sample.
-const SAMPLED: usize = 20;
-/// Nodes that cases run on, and cores of each.
-const NODES: usize = 4;
-const CORES: &str = "2";
+/// The suites of POSIX; several cases run at a time, on a node each.
+const POSIX: Suite = Suite {
+    exceptions: "tests/conformance-exceptions.txt",
+    sampled: 20,
+    nodes: 4,
+    at_once: 4,
+    cores: 2,
+};
+/// MPICH's suite; two cases at a time keep the machine busy.
+const MPI: Suite = Suite {
+    exceptions: "tests/mpi-exceptions.txt",
+    sampled: 13,
+    nodes: 2 * mpich::RANKS_MOST,
+    at_once: 2,
+    cores: 1,
+};
 /// Number of a user without rights, and of its group.
 const NOBODY: &str = "65534";
 /// The cluster of this part.
 const CLUSTER: &str = "conformance";
 /// Exit status of a node's own end of a program that ran too long, and of a command that did.
 const TIMED_OUT: i32 = 124;
+/// In place of the exit status of a program that could not be compiled.
+const NOT_COMPILED: i32 = 127;
+
+/// How a suite is run.
+struct Suite {
+    /// Cases that do not pass on a node, each with a reason.
+    exceptions: &'static str,
+    /// Of so many cases one is in the sample.
+    sampled: usize,
+    /// Nodes, and cores of each.
+    nodes: usize,
+    cores: usize,
+    /// Cases that run at the same time.
+    at_once: usize,
+}
+
+/// A program of a suite, and how it is run.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name, as the list of exceptions has it: `pthread_create/1-1`.
+    pub name: String,
+    program: PathBuf,
+    ranks: usize,
+    arguments: Vec<String>,
+    /// `NAME=VALUE` each.
+    environment: Vec<String>,
+    limit_s: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Passes where it ends with 0.
+    Posix {
+        sources: Vec<PathBuf>,
+        include: PathBuf,
+    },
+    /// Says that it found no errors, too.
+    Mpi,
+}
+
+impl Case {
+    fn build(&self) -> bool {
+        match &self.kind {
+            Kind::Posix { sources, include } => suite::build(&self.program, sources, include),
+            Kind::Mpi => self.program.exists(),
+        }
+    }
+}
 
 /// Options of `cargo xtask conformance`.
 #[derive(Debug, clap::Args)]
@@ -49,6 +106,9 @@ pub struct Options {
     /// Folder with the sources of musl's libc-test, instead of the POSIX test suite
     #[arg(long, value_name = "DIR")]
     suite: Option<PathBuf>,
+    /// Run MPICH's own test suite instead; `cargo xtask build --mpi` comes first
+    #[arg(long, conflicts_with = "suite")]
+    mpi: bool,
     /// Run only cases with this word in their names
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
@@ -62,7 +122,9 @@ pub struct Options {
 /// # Errors
 /// A case fails that is not an exception, or the suite cannot be had.
 pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
+    let suite = if options.mpi { &MPI } else { &POSIX };
     let cases = match &options.suite {
+        _ if options.mpi => mpich::cases(workspace)?,
         Some(folder) => suite::libc_test(workspace, folder)?,
         None => suite::posix(workspace)?,
     };
@@ -71,8 +133,11 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
         only.is_none_or(|word| case.name.contains(word))
     };
     let cases: Vec<Case> = cases.into_iter().filter(wanted).collect();
-    let cases = if options.sample { sample(cases) } else { cases };
-    let checks = run(workspace, &cases)?;
+    let cases = match options.sample {
+        true => suite.sample(cases),
+        false => cases,
+    };
+    let checks = suite.run(workspace, &cases)?;
     println!("{} passed, {} failed", checks.passed, checks.failed);
     match checks.failed {
         0 => Ok(()),
@@ -86,7 +151,7 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
 /// As [`main`]; that the suite cannot be had here is told, and no error.
 pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
     match suite::posix(workspace) {
-        Ok(cases) => run(workspace, &sample(cases)),
+        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases)),
         Err(error) => {
             say(LABEL, &format!("left out: {error:#}"));
             Ok(Checks::default())
@@ -99,16 +164,12 @@ pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
 /// # Errors
 /// As [`main`].
 pub fn check_all(workspace: &Workspace) -> Result<Checks> {
-    run(workspace, &suite::posix(workspace)?)
-}
-
-fn sample(cases: Vec<Case>) -> Vec<Case> {
-    cases.into_iter().step_by(SAMPLED).collect()
+    POSIX.run(workspace, &suite::posix(workspace)?)
 }
 
 /// The exceptions: `NAME REASON` a line.
-fn exceptions(workspace: &Workspace) -> Result<BTreeMap<String, String>> {
-    let path = workspace.root().join(EXCEPTIONS);
+fn exceptions(workspace: &Workspace, file: &str) -> Result<BTreeMap<String, String>> {
+    let path = workspace.root().join(file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let lines = text
         .lines()
@@ -117,104 +178,120 @@ fn exceptions(workspace: &Workspace) -> Result<BTreeMap<String, String>> {
         .map(|line| {
             let (name, reason) = line.split_once(' ').unwrap_or((line, ""));
             match reason.trim() {
-                "" => bail!("{EXCEPTIONS}: {name} has no reason"),
+                "" => bail!("{file}: {name} has no reason"),
                 reason => Ok((name.to_owned(), reason.to_owned())),
             }
         })
         .collect()
 }
 
-/// Runs cases on Linux, and those that pass there on nodes.
-fn run(workspace: &Workspace, cases: &[Case]) -> Result<Checks> {
-    let exceptions = exceptions(workspace)?;
-    let folder = workspace.target().join("conformance/run");
-    fs::create_dir_all(&folder)?;
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
-    let built = each(cases, |case| case.build(workspace));
-    let on_linux = each(cases, |case| run_here(case, workspace, &folder));
-    let pass = |(index, passed): (usize, &bool)| {
-        (*passed && built[index]).then(|| (cases[index].clone(), index))
-    };
-    let counted: Vec<Case> = on_linux
-        .iter()
-        .enumerate()
-        .filter_map(pass)
-        .map(|(case, _)| case)
-        .collect();
-    say(
-        LABEL,
-        &format!(
-            "{} of {} cases pass on Linux and count",
-            counted.len(),
-            cases.len()
-        ),
-    );
-    ensure!(
-        2 * counted.len() > cases.len(),
-        "most cases do not pass on Linux: the suite, or {}, cannot be read by a user without rights",
-        workspace.target().display()
-    );
-    let cluster = Cluster::up(workspace)?;
-    let on_nodes = each(&counted, |case| cluster.run(case, workspace));
-    let mut checks = Checks::default();
-    let mut excepted = 0;
-    for (case, first) in counted.iter().zip(on_nodes) {
-        // Beside other cases and whatever load: what fails is tried once more, alone.
-        let status = match first {
-            0 => 0,
-            _ => cluster.run(case, workspace),
-        };
-        match (status, exceptions.get(&case.name)) {
-            (0, None) => checks.pass(),
-            (0, Some(_)) => {
+impl Suite {
+    fn sample(&self, cases: Vec<Case>) -> Vec<Case> {
+        cases.into_iter().step_by(self.sampled).collect()
+    }
+
+    /// Those of the cases that count.
+    fn counted(&self, workspace: &Workspace, cases: &[Case]) -> Result<Vec<Case>> {
+        if cases.iter().any(|case| matches!(case.kind, Kind::Mpi)) {
+            mpich::prepare(workspace, cases)?;
+            return Ok(cases.to_vec());
+        }
+        let folder = workspace.target().join("conformance/run");
+        fs::create_dir_all(&folder)?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
+        let passes = |case: &Case| case.build() && run_here(case, &folder);
+        let passed = self.each(cases, passes);
+        let counted = cases.iter().zip(passed).filter(|(_, passed)| *passed);
+        let counted: Vec<Case> = counted.map(|(case, _)| case.clone()).collect();
+        let (count, all) = (counted.len(), cases.len());
+        say(
+            LABEL,
+            &format!("{count} of {all} cases pass on Linux and count"),
+        );
+        ensure!(
+            2 * count > all,
+            "most cases do not pass on Linux: the suite, or {}, cannot be read by a user without \
+             rights",
+            workspace.target().display()
+        );
+        Ok(counted)
+    }
+
+    /// Runs those cases on nodes that count.
+    fn run(&self, workspace: &Workspace, cases: &[Case]) -> Result<Checks> {
+        let exceptions = exceptions(workspace, self.exceptions)?;
+        let counted = self.counted(workspace, cases)?;
+        let cluster = Cluster::up(workspace, self)?;
+        let done = AtomicUsize::new(0);
+        let on_nodes = self.each(&counted, |case| {
+            let status = cluster.run(case);
+            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+            if done.is_multiple_of(50) {
                 say(
                     LABEL,
-                    &format!("{} passes: it need be no exception", case.name),
+                    &format!("{done} of {} cases have run", counted.len()),
                 );
-                checks.pass();
             }
-            (_, Some(_)) => excepted += 1,
-            (status, None) => checks.fail(format!("{} ends with {status}", case.name)),
-        }
-    }
-    cluster.down()?;
-    say(
-        LABEL,
-        &format!(
-            "{} pass on a node, {excepted} are exceptions, {} fail",
-            checks.passed, checks.failed
-        ),
-    );
-    Ok(checks)
-}
-
-/// What `work` gives for each, several at a time.
-fn each<T: Send, F: Fn(&Case) -> T + Sync>(cases: &[Case], work: F) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<T>>> = cases.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..NODES {
-            scope.spawn(|| {
-                while let Some(case) = {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    cases.get(index).map(|case| (index, case))
-                } {
-                    *done[case.0].lock().expect("no panic while held") = Some(work(case.1));
+            status
+        });
+        let mut checks = Checks::default();
+        let mut excepted = 0;
+        for (case, first) in counted.iter().zip(on_nodes) {
+            let is_exception = exceptions.contains_key(&case.name);
+            // Beside other cases and whatever load: what fails is tried once more, alone.
+            let status = match first {
+                0 => 0,
+                _ if is_exception => first,
+                _ => cluster.run(case),
+            };
+            match (status, is_exception) {
+                (0, false) => checks.pass(),
+                (0, true) => {
+                    let name = &case.name;
+                    say(LABEL, &format!("{name} passes: it need be no exception"));
+                    checks.pass();
                 }
-            });
+                (_, true) => excepted += 1,
+                (status, false) => checks.fail(format!("{} ends with {status}", case.name)),
+            }
         }
-    });
-    let value = |slot: Mutex<Option<T>>| slot.into_inner().ok().flatten();
-    done.into_iter()
-        .map(|slot| value(slot).expect("each was worked on"))
-        .collect()
+        cluster.down()?;
+        let (passed, failed) = (checks.passed, checks.failed);
+        say(
+            LABEL,
+            &format!("{passed} pass on a node, {excepted} are exceptions, {failed} fail"),
+        );
+        Ok(checks)
+    }
+
+    /// What `work` gives for each, several at a time.
+    fn each<T: Send, F: Fn(&Case) -> T + Sync>(&self, cases: &[Case], work: F) -> Vec<T> {
+        let next = AtomicUsize::new(0);
+        let done: Vec<Mutex<Option<T>>> = cases.iter().map(|_| Mutex::new(None)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..self.at_once {
+                scope.spawn(|| {
+                    while let Some(case) = {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        cases.get(index).map(|case| (index, case))
+                    } {
+                        *done[case.0].lock().expect("no panic while held") = Some(work(case.1));
+                    }
+                });
+            }
+        });
+        let value = |slot: Mutex<Option<T>>| slot.into_inner().ok().flatten();
+        done.into_iter()
+            .map(|slot| value(slot).expect("each was worked on"))
+            .collect()
+    }
 }
 
 /// Whether a case passes on this machine.
-fn run_here(case: &Case, workspace: &Workspace, folder: &Path) -> bool {
+fn run_here(case: &Case, folder: &Path) -> bool {
     let status = as_anybody("timeout")
-        .arg(CASE_LIMIT_S.to_string())
-        .arg(case.program(workspace))
+        .arg(case.limit_s.to_string())
+        .arg(&case.program)
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -241,16 +318,16 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn up(workspace: &Workspace) -> Result<Self> {
+    fn up(workspace: &Workspace, suite: &Suite) -> Result<Self> {
         let cluster = Self {
             hearth: workspace.hearth(),
             is_up: true,
         };
-        let nodes = NODES.to_string();
+        let (nodes, cores) = (suite.nodes.to_string(), suite.cores.to_string());
         let image = workspace.boot_image();
         let image = image.to_string_lossy();
         let words = [
-            "up", "--nodes", &nodes, "--cpus", CORES, "--direct", "--image", &image,
+            "up", "--nodes", &nodes, "--cpus", &cores, "--direct", "--image", &image,
         ];
         let output = cluster
             .command(&words)
@@ -270,15 +347,26 @@ impl Cluster {
         command
     }
 
-    /// Exit status of a case on a node.
-    fn run(&self, case: &Case, workspace: &Workspace) -> i32 {
-        let program = case.program(workspace);
-        let program = program.to_string_lossy();
-        let limit = format!("{CASE_LIMIT_S}s");
-        let mut command = self.command(&["run", "-n", "1", "-t", &limit, &program]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let status = command.status().ok();
-        status.and_then(|status| status.code()).unwrap_or(TIMED_OUT)
+    /// How a case ended on nodes: 0, or an exit status; -1 where it ended with 0 and yet found
+    /// errors.
+    fn run(&self, case: &Case) -> i32 {
+        if !case.program.exists() {
+            return NOT_COMPILED;
+        }
+        let (ranks, limit) = (case.ranks.to_string(), format!("{}s", case.limit_s));
+        let mut command = self.command(&["run", "-n", &ranks, "-t", &limit]);
+        for variable in &case.environment {
+            command.args(["--env", variable]);
+        }
+        let output = command.arg(&case.program).args(&case.arguments).output();
+        let Ok(output) = output else {
+            return TIMED_OUT;
+        };
+        let found_none = || String::from_utf8_lossy(&output.stdout).contains("No Errors");
+        match (output.status.code(), &case.kind) {
+            (Some(0), Kind::Mpi) if !found_none() => -1,
+            (code, _) => code.unwrap_or(TIMED_OUT),
+        }
     }
 
     fn down(mut self) -> Result<()> {

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use super::{Case, Kind};
 use crate::debian::SourcePackage;
 use crate::workspace::Workspace;
 
@@ -51,6 +52,8 @@ const INTERFACES: [&str; 22] = [
 const NEEDS_MORE: [&str; 9] = [
     "fork (", "fork(", "execl", "execv", "system(", "popen(", "mq_open", "shm_open", "waitpid",
 ];
+/// Longest time of a case, in seconds: some sleep for a few.
+const LIMIT_S: u32 = 20;
 /// How cases are compiled.
 const FLAGS: [&str; 9] = [
     "-std=gnu99",
@@ -64,41 +67,36 @@ const FLAGS: [&str; 9] = [
     "-fcommon",
 ];
 
-/// A program of a suite.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// Its name, as the list of exceptions has it: `pthread_create/1-1`.
-    pub name: String,
-    sources: Vec<PathBuf>,
-    include: PathBuf,
+/// Compiles a case of one program; false where this machine cannot.
+pub fn build(program: &Path, sources: &[PathBuf], include: &Path) -> bool {
+    if program.exists() {
+        return true;
+    }
+    if fs::create_dir_all(program.parent().unwrap_or(Path::new("."))).is_err() {
+        return false;
+    }
+    let status = Command::new("gcc")
+        .args(FLAGS)
+        .arg("-I")
+        .arg(include)
+        .args(sources)
+        .args(["-lrt", "-lm", "-o"])
+        .arg(program)
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
 }
 
-impl Case {
-    /// Where its program is.
-    pub fn program(&self, workspace: &Workspace) -> PathBuf {
-        let name = self.name.replace('/', "_");
-        workspace.target().join("conformance/programs").join(name)
-    }
-
-    /// Compiles it; false where this machine cannot.
-    pub fn build(&self, workspace: &Workspace) -> bool {
-        let program = self.program(workspace);
-        if program.exists() {
-            return true;
-        }
-        if fs::create_dir_all(program.parent().unwrap_or(Path::new("."))).is_err() {
-            return false;
-        }
-        let status = Command::new("gcc")
-            .args(FLAGS)
-            .arg("-I")
-            .arg(&self.include)
-            .args(&self.sources)
-            .args(["-lrt", "-lm", "-o"])
-            .arg(&program)
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
+fn case(workspace: &Workspace, name: String, sources: Vec<PathBuf>, include: PathBuf) -> Case {
+    let file = name.replace('/', "_");
+    Case {
+        program: workspace.target().join("conformance/programs").join(file),
+        name,
+        ranks: 1,
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        limit_s: LIMIT_S,
+        kind: Kind::Posix { sources, include },
     }
 }
 
@@ -123,11 +121,8 @@ pub fn posix(workspace: &Workspace) -> Result<Vec<Case>> {
                 .split('-')
                 .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
             if is_number && number.contains('-') && !needs_more(&source)? {
-                cases.push(Case {
-                    name: format!("{interface}/{number}"),
-                    sources: vec![source],
-                    include: root.join("include"),
-                });
+                let name = format!("{interface}/{number}");
+                cases.push(case(workspace, name, vec![source], root.join("include")));
             }
         }
     }
@@ -162,11 +157,8 @@ pub fn libc_test(workspace: &Workspace, folder: &Path) -> Result<Vec<Case>> {
             if !needs_more(&source)? {
                 let mut sources = vec![source];
                 sources.extend(shared.iter().cloned());
-                cases.push(Case {
-                    name: format!("libc-test/{kind}/{name}"),
-                    sources,
-                    include: common.clone(),
-                });
+                let name = format!("libc-test/{kind}/{name}");
+                cases.push(case(workspace, name, sources, common.clone()));
             }
         }
     }
@@ -187,7 +179,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn name_of(path: &Path) -> String {
+pub fn name_of(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
         .to_string_lossy()

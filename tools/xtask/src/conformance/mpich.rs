@@ -1,0 +1,197 @@
+//! MPICH's own test suite: its programs compiled with `mpicc`, its lists read.
+//!
+//! Purpose: [`cases`] are the lines of its `testlist` files; [`prepare`] configures the suite once,
+//! and compiles what cases need. Neighbours: [`crate::build::mpi`] has unpacked the sources,
+//! [`super`] runs the cases on nodes.
+//!
+//! Invariant: a case that cannot be compiled is one that fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Case, Kind};
+use crate::limited::say;
+use crate::workspace::{Workspace, output_of};
+
+/// Folders of the suite: C, errors that MPI must find, threads, MPI-IO, C++ and Fortran.
+const FOLDERS: [&str; 35] = [
+    "attr",
+    "coll",
+    "comm",
+    "cxx/attr",
+    "cxx/coll",
+    "cxx/comm",
+    "cxx/datatype",
+    "cxx/pt2pt",
+    "datatype",
+    "errhan",
+    "errors/attr",
+    "errors/coll",
+    "errors/comm",
+    "errors/datatype",
+    "errors/group",
+    "errors/pt2pt",
+    "errors/rma",
+    "errors/topo",
+    "f77/coll",
+    "f77/comm",
+    "f77/datatype",
+    "f77/pt2pt",
+    "f08/coll",
+    "f08/datatype",
+    "f08/pt2pt",
+    "group",
+    "info",
+    "init",
+    "io",
+    "part",
+    "pt2pt",
+    "rma",
+    "threads/comm",
+    "threads/pt2pt",
+    "topo",
+];
+/// Most ranks of a case.
+pub const RANKS_MOST: usize = 10;
+/// Longest time of a case, in seconds, where its line names none.
+const LIMIT_S: u32 = 120;
+
+/// Cases of the suite, in the order of its folders.
+///
+/// # Errors
+/// MPI is not built.
+pub fn cases(workspace: &Workspace) -> Result<Vec<Case>> {
+    let source = source(workspace);
+    ensure!(
+        source.is_dir(),
+        "MPI is not built: `cargo xtask build --mpi`"
+    );
+    let mut cases = Vec::new();
+    for folder in FOLDERS {
+        for list in ["testlist", "testlist.in"] {
+            let path = source.join(folder).join(list);
+            if let Ok(text) = fs::read_to_string(&path) {
+                let lines = text.lines().filter_map(|line| read(folder, line));
+                cases.extend(lines);
+                break;
+            }
+        }
+    }
+    for case in &mut cases {
+        case.program = built(workspace).join(&case.program);
+    }
+    let mut seen = BTreeMap::new();
+    for case in &mut cases {
+        let count: &mut u32 = seen.entry(case.name.clone()).or_default();
+        *count += 1;
+        if *count > 1 {
+            case.name = format!("{}#{count}", case.name);
+        }
+    }
+    Ok(cases)
+}
+
+/// A line: the program, its ranks, then words `key=value`.
+fn read(folder: &str, line: &str) -> Option<Case> {
+    let mut words = line.split_whitespace();
+    let program = words.next().filter(|word| !word.starts_with(['#', '@']))?;
+    let ranks: usize = words.next()?.parse().ok()?;
+    let mut case = Case {
+        name: format!("{folder}/{program}"),
+        program: PathBuf::from(folder).join(program),
+        ranks,
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        limit_s: LIMIT_S,
+        kind: Kind::Mpi,
+    };
+    for word in words {
+        match word.split_once('=') {
+            Some(("arg", value)) => case.arguments.push(value.to_owned()),
+            Some(("env", value)) => case.environment.push(value.to_owned()),
+            Some(("timeLimit", value)) => case.limit_s = value.parse().unwrap_or(LIMIT_S),
+            // It is known to fail, wants a special build, or ends with an error by intent.
+            Some(("xfail" | "resultTest", _)) => return None,
+            _ => {}
+        }
+    }
+    (ranks <= RANKS_MOST).then_some(case)
+}
+
+fn source(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("mpi/source/test/mpi")
+}
+
+fn built(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("mpi/tests")
+}
+
+/// Configures the suite, and compiles the programs of these cases.
+///
+/// # Errors
+/// It cannot be configured.
+pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
+    let folder = built(workspace);
+    if !folder.join("Makefile").exists() {
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        say(super::LABEL, "configuring MPICH's test suite");
+        let mut command = Command::new(source(workspace).join("configure"));
+        command.current_dir(&folder).stdin(Stdio::null());
+        command.arg(format!(
+            "--with-mpi={}",
+            workspace.outputs().join("mpi").display()
+        ));
+        command.args(["--disable-spawn", "--disable-dependency-tracking"]);
+        output_of(command.stderr(Stdio::null()))?;
+    }
+    let mut programs: BTreeMap<&Path, BTreeSet<String>> = BTreeMap::new();
+    for case in cases {
+        let name = super::suite::name_of(&case.program);
+        let parent = case.program.parent().unwrap_or(&folder);
+        programs.entry(parent).or_default().insert(name);
+    }
+    let all = programs.len();
+    for (number, (parent, names)) in programs.into_iter().enumerate() {
+        let name = parent.strip_prefix(&folder).unwrap_or(parent).display();
+        say(
+            super::LABEL,
+            &format!(
+                "compiling {name} ({} of {all}): {}",
+                number + 1,
+                names.len()
+            ),
+        );
+        // One that does not compile is told by its case.
+        let _ = Command::new("make")
+            .args(["--keep-going", "--silent", "-j2"])
+            .args(names)
+            .current_dir(parent)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_ranks_arguments_and_variables() {
+        let case = read("coll", "allred 7 arg=-count=10 env=A=b timeLimit=300").expect("a case");
+        assert_eq!(case.name, "coll/allred");
+        assert_eq!((case.ranks, case.limit_s), (7, 300));
+        assert_eq!(case.arguments, ["-count=10"]);
+        assert_eq!(case.environment, ["A=b"]);
+        assert!(read("coll", "# allred 4").is_none());
+        assert!(read("coll", "allred 4 xfail=ticket1").is_none());
+        assert!(read("coll", "allred 64").is_none());
+    }
+}
