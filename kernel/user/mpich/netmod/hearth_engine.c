@@ -10,12 +10,16 @@
 #define RING 64
 /* How many of them one poll looks at. */
 #define LOOK 8
-/* Sends under way, and receives of data; what is beyond waits in its queue. Each has a limit of its
- * own, so that two ranks full of sends to each other still receive. With the ring these are less
- * than the 256 operations that a rank may have outstanding. */
-#define SENDS 90
-#define RECEIVES 90
-#define UNDER_WAY (SENDS + RECEIVES)
+/* Operations under way of each kind; what is beyond waits. Each kind has a limit of its own, so
+ * that two ranks full of sends to each other still receive, and data that nobody receives yet holds
+ * up nothing else. With the ring these are less than the 256 that a rank may have outstanding. */
+#define PACKETS 50
+#define BULKS 40
+#define UNMATCHED 30
+#define RECEIVES 60
+#define UNDER_WAY (PACKETS + BULKS + UNMATCHED + RECEIVES)
+/* Messages that wait at a rank of all others together, of the 4,096 that the kernel keeps. */
+#define UNMATCHED_OF_ALL 2048
 /* How long a wait may last, in microseconds: MPICH looks at other things in between. */
 #define PATIENCE_ALONE 10000
 #define PATIENCE_THREADED 50
@@ -34,13 +38,14 @@ struct task {
     MPIR_Request *request;
     const struct hearth_operation *exchange;    /* until it is begun */
     struct task *bulk;          /* of a packet: its data, begun with it or not at all */
+    int *under_way, limit;      /* of its kind; the data of a message that may find no receive has
+                                 * its place from the beginning */
     struct task *next;
 };
 
-/* What the kernel gets in this order. MPI's messages of a pair of ranks do not overtake. */
+/* Tasks that begin in this order: MPI's messages of a pair of ranks do not overtake. */
 struct queue {
     struct task *first, **end;
-    int under_way, limit;
 };
 
 static struct {
@@ -59,6 +64,7 @@ static struct {
     struct task *task[UNDER_WAY];
 
     struct queue sends, receives;
+    int packets, bulks, unmatched, unmatched_limit, receives_under_way;
 } engine;
 
 /* Ends all ranks: the others notice that this one is gone. */
@@ -99,21 +105,17 @@ static void post_slot(int index)
 int hearth_engine_begin(void)
 {
     int mpi_errno = MPI_SUCCESS;
-    engine.sends = (struct queue) { NULL, &engine.sends.first, 0, SENDS };
-    engine.receives = (struct queue) { NULL, &engine.receives.first, 0, RECEIVES };
+    engine.sends.end = &engine.sends.first;
+    engine.receives.end = &engine.receives.first;
     long error = hearth_self(&engine.self);
     MPIR_ERR_CHKANDJUMP(error < 0, mpi_errno, MPI_ERR_OTHER, "**other");
+    engine.unmatched_limit = MPL_MIN(UNMATCHED, UNMATCHED_OF_ALL / (int) engine.self.size);
     engine.ring = MPL_malloc(RING * HEARTH_SHORT_BYTES, MPL_MEM_BUFFER);
     MPIR_ERR_CHKANDJUMP(!engine.ring, mpi_errno, MPI_ERR_OTHER, "**nomem");
     for (int index = 0; index < RING; index++)
         post_slot(index);
   fn_fail:
     return mpi_errno;
-}
-
-static struct queue *queue_of(const struct task *task)
-{
-    return task->work == RECEIVE_DATA ? &engine.receives : &engine.sends;
 }
 
 /* Hands a task to the kernel. */
@@ -152,7 +154,13 @@ static void begin(struct task *task)
     engine.number[engine.count] = (uint32_t) number;
     engine.task[engine.count] = task;
     engine.count++;
-    queue_of(task)->under_way++;
+    if (task->limit)
+        ++*task->under_way;
+}
+
+static int has_room(const struct task *task)
+{
+    return !task || !task->limit || *task->under_way < task->limit;
 }
 
 static void begin_what_may(struct queue *queue)
@@ -160,7 +168,7 @@ static void begin_what_may(struct queue *queue)
     while (queue->first) {
         struct task *task = queue->first;
         struct task *next = task->next, *bulk = task->bulk;
-        if (queue->under_way + (bulk ? 2 : 1) > queue->limit)
+        if (!has_room(task) || !has_room(bulk))
             return;
         queue->first = next;
         if (!next)
@@ -171,9 +179,8 @@ static void begin_what_may(struct queue *queue)
     }
 }
 
-static void enqueue(struct task *task)
+static void enqueue(struct queue *queue, struct task *task)
 {
-    struct queue *queue = queue_of(task);
     task->next = NULL;
     *queue->end = task;
     queue->end = &task->next;
@@ -189,6 +196,9 @@ static struct task *new_task(enum work work, int rank, uint32_t tag, size_t buff
     if (!task || (buffer_bytes && !task->buffer))
         give_up("no memory for a message", -12);
     task->work = work;
+    task->under_way = work == SEND_DATA ? &engine.bulks : work == RECEIVE_DATA ?
+        &engine.receives_under_way : &engine.packets;
+    task->limit = work == SEND_DATA ? BULKS : work == RECEIVE_DATA ? RECEIVES : PACKETS;
     task->to = rank;
     task->tag = tag;
     task->data = task->buffer;
@@ -203,7 +213,7 @@ void hearth_engine_exchange(const struct hearth_operation *operation,
     memcpy(task->buffer, operation, sizeof(*operation));
     task->exchange = task->buffer;
     task->data = exchange;
-    enqueue(task);
+    enqueue(&engine.sends, task);
 }
 
 static void free_task(struct task *task)
@@ -243,7 +253,7 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
         MPIR_ERR_CHECK(mpi_errno);
     }
     if (is_short) {
-        enqueue(packet);
+        enqueue(&engine.sends, packet);
         /* The data is in the packet: the request is done. */
         if (sreq)
             mpi_errno = MPIDIG_global.origin_cbs[handler] (sreq);
@@ -260,52 +270,68 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
     }
     bulk->handler = handler;
     bulk->request = sreq;
+    if (handler == MPIDIG_SEND) {
+        /* hearth_engine_may_send has seen that there is room. */
+        bulk->under_way = &engine.unmatched;
+        bulk->limit = 0;
+        engine.unmatched++;
+    }
     packet->bulk = bulk;
-    enqueue(packet);
+    enqueue(&engine.sends, packet);
   fn_exit:
     return mpi_errno;
   fn_fail:
     goto fn_exit;
 }
 
-/* Data for a request follows as a message of its own. */
-static void receive_data(int from, const struct hearth_am_header *ours, MPIR_Request * rreq)
+int hearth_engine_may_send(MPI_Aint header_bytes, MPI_Aint data_bytes)
 {
+    return header_bytes + data_bytes <= HEARTH_AM_ROOM
+        || engine.unmatched < engine.unmatched_limit;
+}
+
+int hearth_engine_receive(MPIR_Request * rreq)
+{
+    const MPIDI_STUBNM_am_request_t *from = &MPIDI_STUBNM_AM(rreq);
     int is_contiguous = 0, is_gpu = 0;
     void *room = NULL;
-    MPI_Aint room_bytes = 0;
-    struct task *task;
+    MPI_Aint room_bytes = 0, bytes = (MPI_Aint) from->data_bytes;
 
-    if (rreq)
-        MPIDIG_get_recv_data(&is_contiguous, &is_gpu, &room, &room_bytes, rreq);
-    int is_straight = is_contiguous && room_bytes >= (MPI_Aint) ours->data_bytes;
-    task = new_task(RECEIVE_DATA, from, ours->data_tag, is_straight ? 0 : ours->data_bytes);
+    MPIDIG_get_recv_data(&is_contiguous, &is_gpu, &room, &room_bytes, rreq);
+    int is_straight = is_contiguous && room_bytes >= bytes;
+    struct task *task = new_task(RECEIVE_DATA, from->rank, from->data_tag, is_straight ? 0 : bytes);
     if (is_straight) {
         task->data = room;
-        task->bytes = ours->data_bytes;
+        task->bytes = bytes;
     }
     task->request = rreq;
-    enqueue(task);
+    enqueue(&engine.receives, task);
+    return MPI_SUCCESS;
 }
 
 static void handle_packet(int index)
 {
     struct hearth_am_header ours;
     char *at = slot(index);
-    uint32_t from = engine.ring_status[index].rank;
-    uint32_t attributes = 0;
     MPIR_Request *rreq = NULL;
 
     memcpy(&ours, at, sizeof(ours));
     at += sizeof(ours);
-    char *data = at + ours.header_bytes;
     if (ours.data_tag == 0) {
-        MPIDIG_global.target_msg_cbs[ours.handler] (at, data, ours.data_bytes, attributes, NULL);
-    } else {
-        attributes |= MPIDIG_AM_ATTR__IS_ASYNC;
-        MPIDIG_global.target_msg_cbs[ours.handler] (at, NULL, ours.data_bytes, attributes, &rreq);
-        receive_data((int) from, &ours, rreq);
+        MPIDIG_global.target_msg_cbs[ours.handler] (at, at + ours.header_bytes, ours.data_bytes, 0,
+                                                    NULL);
+        return;
     }
+    MPIDIG_global.target_msg_cbs[ours.handler] (at, NULL, ours.data_bytes,
+                                                MPIDIG_AM_ATTR__IS_ASYNC | MPIDIG_AM_ATTR__IS_RNDV,
+                                                &rreq);
+    MPIR_Assert(rreq);
+    MPIDI_STUBNM_AM(rreq).rank = (int) engine.ring_status[index].rank;
+    MPIDI_STUBNM_AM(rreq).data_tag = ours.data_tag;
+    MPIDI_STUBNM_AM(rreq).data_bytes = ours.data_bytes;
+    /* Where no receive is there yet, MPICH calls hearth_engine_receive when there is. */
+    if (MPIDIG_recv_initialized(rreq))
+        hearth_engine_receive(rreq);
 }
 
 static int finish(struct task *task, const struct hearth_status *status)
@@ -324,8 +350,6 @@ static int finish(struct task *task, const struct hearth_status *status)
             mpi_errno = MPIDIG_global.origin_cbs[task->handler] (task->request);
             break;
         case RECEIVE_DATA:
-            if (!task->request)
-                break;
             MPIDIG_recv_setup(task->request);
             if (task->buffer)
                 MPIDIG_recv_copy_seg(task->buffer, task->bytes, task->request);
@@ -353,7 +377,7 @@ static int carry_out(uint32_t * list, struct hearth_status *statuses, int ring_c
     for (int place = ring_count; place < total; place++) {
         int index = place - ring_count;
         if (list[place] == 0) {
-            queue_of(engine.task[index])->under_way--;
+            --*engine.task[index]->under_way;
             status_of[finished_count] = statuses[place];
             finished[finished_count++] = engine.task[index];
         } else {
@@ -426,7 +450,7 @@ int hearth_engine_end(void)
 {
     int mpi_errno = MPI_SUCCESS;
     engine.ending = 1;
-    enqueue(new_task(BARRIER, 0, 0, 0));
+    enqueue(&engine.sends, new_task(BARRIER, 0, 0, 0));
     while (engine.ending != 2 || engine.count || engine.sends.first) {
         mpi_errno = hearth_engine_progress(1);
         MPIR_ERR_CHECK(mpi_errno);

@@ -2,7 +2,9 @@
  *
  * An active message is one short message of context AM_CONTEXT: a header of ours, the handler's,
  * and up to what fits a datagram of data. Longer data follows as a message of its own, of context
- * DATA_CONTEXT, which the kernel pulls straight from the sender's memory into the receiver's.
+ * DATA_CONTEXT, which the kernel pulls straight from the sender's memory into the receiver's once
+ * MPICH has found the receive. A few such messages of each rank may wait for theirs; beyond these
+ * MPICH asks for the receive first.
  * Short messages are received by a ring of buffers that are posted in order, from any rank.
  *
  * Never here: matching of MPI's messages, which MPICH does (MPIDIG). */
@@ -42,6 +44,10 @@ struct hearth_exchange;
 void hearth_engine_exchange(const struct hearth_operation *operation,
                             struct hearth_exchange *exchange);
 void hearth_exchange_done(struct hearth_exchange *exchange, int error);
+/* Whether a message may go with its data at once, rather than after its receive is there. */
+int hearth_engine_may_send(MPI_Aint header_bytes, MPI_Aint data_bytes);
+/* Receives the data of a message that has its receive now. */
+int hearth_engine_receive(MPIR_Request * rreq);
 /* Carries out what has arrived; waits a while for something where `blocking`. */
 int hearth_engine_progress(int blocking);
 
@@ -52,6 +58,7 @@ struct hearth_block {
     MPI_Datatype type;
 };
 
+#define MPIDI_STUBNM_AM(request) ((request)->dev.ch4.am.netmod_am.stubnm)
 #define MPIDI_STUBNM_COMM(comm) ((comm)->dev.ch4.netmod.stubnm)
 
 /* Whether this call of MPI_Alltoall and its kin is one exchange of the kernel. */

@@ -2,8 +2,11 @@
 #ifndef STUBNM_PRE_H_INCLUDED
 #define STUBNM_PRE_H_INCLUDED
 
+/* Where the data of a message comes from that is longer than its packet. */
 typedef struct {
-    int unused;
+    int rank;
+    uint32_t data_tag;
+    uint64_t data_bytes;
 } MPIDI_STUBNM_am_request_t;
 
 typedef struct {

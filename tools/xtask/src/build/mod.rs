@@ -9,7 +9,7 @@
 //! Invariant: an output is put in its place complete or not at all.
 
 mod library;
-mod mpi;
+pub mod mpi;
 pub mod programs;
 
 use std::fs;

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::{Case, Kind};
+use crate::build::mpi;
 use crate::limited::say;
 use crate::workspace::{Workspace, output_of};
 
@@ -60,12 +61,52 @@ pub const RANKS_MOST: usize = 10;
 /// Longest time of a case, in seconds, where its line names none.
 const LIMIT_S: u32 = 120;
 
+/// Programs of `tests/mpi`: their ranks, and what they end with.
+const OURS: [(&str, usize, i32); 6] = [
+    ("exchange.c", 6, 0),
+    ("exchange.c", 7, 0),
+    ("flood.c", 3, 0),
+    ("fortran.f90", 3, 0),
+    ("leaves.c", 3, 1),
+    ("aborts.c", 3, 42),
+];
+
+/// Cases of our own.
+pub fn ours(workspace: &Workspace) -> Vec<Case> {
+    let case = |&(file, ranks, ends_with): &(&str, usize, i32)| Case {
+        name: format!("ours/{file}, {ranks} ranks"),
+        program: built(workspace).join("ours").join(file),
+        ranks,
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        limit_s: LIMIT_S,
+        kind: Kind::Mpi { ends_with },
+    };
+    OURS.iter().map(case).collect()
+}
+
+/// Compiles those.
+fn compile_ours(workspace: &Workspace) -> Result<()> {
+    let folder = built(workspace).join("ours");
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    for (file, ..) in OURS {
+        let compiler = match file.ends_with(".c") {
+            true => "bin/mpicc",
+            false => "bin/mpifort",
+        };
+        let mut command = Command::new(mpi::prefix(workspace).join(compiler));
+        command.args(["-O2", "-Wall", "-o"]).arg(folder.join(file));
+        output_of(command.arg(workspace.root().join("tests/mpi").join(file)))?;
+    }
+    Ok(())
+}
+
 /// Cases of the suite, in the order of its folders.
 ///
 /// # Errors
 /// MPI is not built.
 pub fn cases(workspace: &Workspace) -> Result<Vec<Case>> {
-    let source = source(workspace);
+    let source = mpi::test_suite(workspace);
     ensure!(
         source.is_dir(),
         "MPI is not built: `cargo xtask build --mpi`"
@@ -107,7 +148,7 @@ fn read(folder: &str, line: &str) -> Option<Case> {
         arguments: Vec::new(),
         environment: Vec::new(),
         limit_s: LIMIT_S,
-        kind: Kind::Mpi,
+        kind: Kind::Mpi { ends_with: 0 },
     };
     for word in words {
         match word.split_once('=') {
@@ -120,10 +161,6 @@ fn read(folder: &str, line: &str) -> Option<Case> {
         }
     }
     (ranks <= RANKS_MOST).then_some(case)
-}
-
-fn source(workspace: &Workspace) -> PathBuf {
-    workspace.target().join("mpi/source/test/mpi")
 }
 
 fn built(workspace: &Workspace) -> PathBuf {
@@ -140,19 +177,20 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         say(super::LABEL, "configuring MPICH's test suite");
-        let mut command = Command::new(source(workspace).join("configure"));
+        let mut command = Command::new(mpi::test_suite(workspace).join("configure"));
         command.current_dir(&folder).stdin(Stdio::null());
-        command.arg(format!(
-            "--with-mpi={}",
-            workspace.outputs().join("mpi").display()
-        ));
+        command.arg(format!("--with-mpi={}", mpi::prefix(workspace).display()));
         command.args(["--disable-spawn", "--disable-dependency-tracking"]);
         output_of(command.stderr(Stdio::null()))?;
     }
+    compile_ours(workspace)?;
     let mut programs: BTreeMap<&Path, BTreeSet<String>> = BTreeMap::new();
     for case in cases {
         let name = super::suite::name_of(&case.program);
         let parent = case.program.parent().unwrap_or(&folder);
+        if parent.ends_with("ours") {
+            continue;
+        }
         programs.entry(parent).or_default().insert(name);
     }
     let all = programs.len();

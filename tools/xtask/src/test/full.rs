@@ -54,8 +54,9 @@ const TESTS_OF_CARDS: &str = "on_request::cards::";
 /// The end-to-end scenarios that can be had with each card, by name.
 const SCENARIOS_OF_CARDS: &str = "cards-";
 /// The parts, with the number of their pieces.
-const PARTS: [(Part, u32); 8] = [
+const PARTS: [(Part, u32); 9] = [
     (Part::Conformance, 1),
+    (Part::Mpi, 1),
     (Part::Package, 1),
     (Part::Qemu, CARDS.len() as u32 + 1),
     (Part::EndToEnd, CARDS.len() as u32),
@@ -338,6 +339,10 @@ impl<'a> Full<'a> {
                 Some(card) => super::qemu(workspace, &[&format!("{TESTS_OF_CARDS}{card}::")], &[]),
             },
             Part::Conformance => crate::conformance::check_all(self.workspace),
+            Part::Mpi => {
+                crate::build::mpi::build(workspace)?;
+                crate::conformance::check_mpi(workspace, true)
+            }
             Part::EndToEnd => {
                 let card = card_of(part, piece).context("a piece without a card")?;
                 super::end_to_end(workspace, &["--nic", card, SCENARIOS_OF_CARDS])

@@ -95,6 +95,8 @@ enum Part {
     EndToEnd,
     /// Programs of a POSIX test suite on nodes: a sample
     Conformance,
+    /// Programs with MPI on nodes: ours, and a sample of MPICH's test suite
+    Mpi,
     /// Unit and property tests on the host
     Host,
     /// Boot images and clusters in QEMU
@@ -181,6 +183,7 @@ impl Part {
             Self::Kernel => "kernel tests in QEMU",
             Self::EndToEnd => "end to end",
             Self::Conformance => "conformance",
+            Self::Mpi => "MPI",
             Self::Package => "the package on an empty system",
             Self::Soak => "simulation, for long",
             Self::Mutants => "mutants",
@@ -202,6 +205,7 @@ impl Part {
             Self::Kernel => "kernel",
             Self::EndToEnd => "e2e",
             Self::Conformance => "conform",
+            Self::Mpi => "mpi",
             Self::Package => "package",
             Self::Soak => "soak",
             Self::Mutants => "mutants",
@@ -213,6 +217,7 @@ impl Part {
         let parts = match self {
             Self::Kernel | Self::EndToEnd | Self::Conformance => vec![Self::Images, Self::Build],
             Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
+            Self::Mpi => vec![Self::Images, Self::Build, Self::Mpi],
             Self::Host | Self::Fuzz | Self::Package => vec![self],
             Self::Commands | Self::Simulation | Self::Soak => vec![Self::Build],
             Self::Fmt
@@ -272,6 +277,13 @@ impl Part {
             })),
             Self::EndToEnd => runs(Box::new(|| end_to_end(workspace, &[]).map(Some))),
             Self::Conformance => runs(Box::new(|| conformance::check_sample(workspace).map(Some))),
+            Self::Mpi => {
+                let mut tasks = runs(Box::new(|| {
+                    conformance::check_mpi(workspace, false).map(Some)
+                }));
+                tasks.push(compiles(crate::build::mpi::build));
+                tasks
+            }
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));
