@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SHORT 20000
+#define SHORT 3000
 #define LONG 100
 #define LONG_INTS 4000
 

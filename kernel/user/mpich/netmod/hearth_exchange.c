@@ -209,6 +209,8 @@ static int exchange_blocks(MPIR_Comm * comm, const struct hearth_block *from,
     if (request) {
         made = MPIR_Request_create(MPIR_REQUEST_KIND__COLL);
         MPIR_ERR_CHKANDJUMP(!made, mpi_errno, MPI_ERR_OTHER, "**nomemreq");
+        /* One reference is the program's, one goes when the exchange is done. */
+        MPIR_Request_add_ref(made);
         *request = made;
     } else if (!MPIDI_STUBNM_COMM(comm).has_agreed) {
         mpi_errno = agree(comm, errflag);
