@@ -14,9 +14,9 @@
  *
  * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with
  * matching lengths. Lengths are in bytes where the pointer is to void, but for the reductions,
- * which count values. Where lengths differ the ranks fail with HEARTH_EPROTO, where one cannot go
- * on with HEARTH_ECANCELED; those that had done their part before that was noticed, or before a
- * rank was lost, may have succeeded. */
+ * which count values. Where lengths, groups or calls differ the ranks fail with HEARTH_EPROTO, where
+ * one cannot go on with HEARTH_ECANCELED; those that had done their part before that was noticed, or
+ * before a rank was lost, may have succeeded. */
 #ifndef HEARTH_H
 #define HEARTH_H
 
@@ -34,7 +34,7 @@ extern "C" {
 #define HEARTH_ENOSPC (-28)    /* too many contexts were used for exchanges and barriers: use one of these again */
 #define HEARTH_ENOSYS (-38)    /* the program does not run on a Hearth node */
 #define HEARTH_ENODATA (-61)   /* the job's connection table has not come */
-#define HEARTH_EPROTO (-71)    /* a rank sends another number of bytes than is expected of it */
+#define HEARTH_EPROTO (-71)    /* a rank sends another number of bytes than is expected of it, names another group, or calls something else */
 #define HEARTH_EMSGSIZE (-90)  /* a message does not fit the receive */
 #define HEARTH_ENOBUFS (-105)  /* too many operations are outstanding: wait for some; or too many messages wait here: receive some */
 #define HEARTH_ELOST (-112)    /* a rank has ended or its node is gone */

@@ -197,7 +197,7 @@ extern "C" fn hearth_strerror(error: c_int) -> *const c_char {
             c"a message does not fit the receive"
         }
         Error::Other(number) if number == Error::Mismatch(0).number() => {
-            c"a rank sends another number of bytes than expected (hearth_named_rank says which)"
+            c"a rank sends another number of bytes than expected, or takes part in something else (hearth_named_rank says which)"
         }
         _ => c"unknown error",
     };

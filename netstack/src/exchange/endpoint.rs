@@ -17,13 +17,13 @@ use super::alltoall::Exchange;
 use super::barrier::Barrier;
 use super::credit::{Credit, PACED_BELOW};
 use super::grants::{Grants, Train};
-use super::group::Members;
+use super::group::{Members, Together};
 use super::incoming::Receiving;
 use super::io::Io;
 use super::letters::{Letters, Sending};
 use super::liveness::{Liveness, Verdict};
-use super::message::{BlockId, Body, Item, Loss, NOBODY, NUMBER_MASK, Packet};
-use super::numbers::{Line, Numbers};
+use super::message::{BlockId, Body, Item, Loss, NUMBER_MASK, Packet};
+use super::numbers::Numbers;
 use super::outbox::Outbox;
 use super::own::Purpose;
 use super::published::steps::EarlyReports;
@@ -37,7 +37,9 @@ use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
-/// Tokens of barriers that this rank has not reached, by context and number.
+/// Ranks that are ready for exchanges that this one has not begun, beside two of each rank.
+const MAX_EARLY: usize = 256;
+/// Tokens of barriers that this rank has not reached, by context, number and rank.
 const MAX_EARLY_TOKENS: usize = 256;
 /// A barrier that is not done so long after a rank was lost needs that rank. Where a token was lost
 /// its sender may be done with the barrier, and answers who asks for it when it looks at its
@@ -61,13 +63,14 @@ pub struct Endpoint {
     barriers: Vec<Barrier>,
     letters: Letters,
     numbers: Numbers,
-    /// Ranks that are ready for an exchange that this one has not begun, and the bytes of their
-    /// blocks.
-    early: BTreeMap<(u16, u32, Rank), u64>,
+    /// Ranks that are ready for an exchange that this one has not begun: the bytes of their blocks,
+    /// and what they take part in, 0 where a packet of the block was all that came.
+    early: BTreeMap<(u16, u32, Rank), (u64, u32)>,
     /// Published scheme, at the master: ranks that are ready for an exchange that it has not begun.
     early_reports: EarlyReports,
-    /// Stages whose token came before this rank reached the barrier.
-    early_tokens: BTreeMap<(u16, u32), u32>,
+    /// Ranks whose tokens came before this one reached the barrier: the stages, and what they take
+    /// part in.
+    early_tokens: BTreeMap<(u16, u32, Rank), (u32, u32)>,
     lost: Losses,
     /// The rank whose loss the program was told of last: if it ends, it ends because of it.
     cause: Option<Rank>,
@@ -104,6 +107,7 @@ mod checks;
 mod endings;
 mod losses;
 mod receiving;
+mod together;
 
 pub(super) use endings::reason;
 use losses::Losses;
@@ -235,23 +239,13 @@ impl Endpoint {
             Op::Receive { from: None, .. } => self.lost.tell(lost),
             Op::AllToAll { ref among, .. } => self.skip_exchange(among, Error::RankLost(lost)),
             Op::Barrier { ref among } => {
-                let (line, context) = (Line::Barriers, among.context as u16);
-                let number = self.numbers.begin(context, line, among.number);
-                self.numbers.spoil(context, line, number);
-                let error = Error::RankLost(lost);
-                self.numbers
-                    .note_fault(line, (context, number), error, None);
+                let signature = self.members(among).signature(Together::Barrier);
+                let (id, _) = self.begin_number(among, signature);
+                self.numbers.spoil(id.0, id.1);
+                self.numbers.note_fault(id, Error::RankLost(lost), None);
             }
             Op::Send { .. } | Op::Receive { .. } => {}
         }
-    }
-
-    /// The ranks that are ready for an exchange which begins here now, and the bytes of their
-    /// blocks.
-    fn take_early(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u64)> {
-        let all = (context, number, Rank(0))..=(context, number, NOBODY);
-        let early = self.early.extract_if(all, |_, _| true);
-        early.map(|((.., rank), bytes)| (rank, bytes)).collect()
     }
 
     /// The ranks of an operation that was checked.
@@ -279,17 +273,14 @@ impl Endpoint {
         among: &Among,
         (send, receive): (Side, Side),
     ) {
-        let context = among.context as u16;
-        let number = self.numbers.begin(context, Line::Exchanges, among.number);
-        let id = (context, number);
         let members = self.members(among);
-        let me = members.me();
-        let ready = self.take_early(id);
+        let (id, early) = self.begin_number(among, members.signature(Together::Exchange));
+        let (me, ready) = (members.me(), early.ready);
         let (from, to) = (send.layout.part(me), receive.layout.part(me));
         let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
         let how = (self.order_of(&members), self.config.scheme, self.core);
         let io = io!(self, now);
-        let reports = self.early_reports.take(id);
+        let reports = early.reports;
         let mut exchange = Exchange::new(op, id, (send, receive), members, how, reports, io);
         exchange.received_bytes = from.bytes;
         if from.bytes > 0 {
@@ -308,16 +299,19 @@ impl Endpoint {
             }
         }
         self.exchanges.push(exchange);
+        for (rank, theirs) in early.others {
+            self.found_other(rank, id, theirs);
+        }
     }
 
     fn begin_barrier(&mut self, now: Instant, op: OpId, among: &Among) {
-        let context = among.context as u16;
-        let number = self.numbers.begin(context, Line::Barriers, among.number);
-        let (id, members) = ((context, number), self.members(among));
-        let arrived = self.early_tokens.remove(&id).unwrap_or(0);
-        let io = io!(self, now);
-        self.barriers
-            .push(Barrier::new(op, id, members, arrived, io));
+        let members = self.members(among);
+        let (id, early) = self.begin_number(among, members.signature(Together::Barrier));
+        let barrier = Barrier::new(op, id, members, early.stages, io!(self, now));
+        self.barriers.push(barrier);
+        for (rank, theirs) in early.others {
+            self.found_other(rank, id, theirs);
+        }
     }
 
     /// Copies a piece of what this rank sends to itself.
@@ -344,14 +338,13 @@ impl Endpoint {
             // Who needs this rank in it hears that, whoever is lost.
             let id = (self.exchanges[at].context, self.exchanges[at].number);
             let error = Error::Withdrawn(self.config.me);
-            self.numbers.note_fault(Line::Exchanges, id, error, None);
+            self.numbers.note_fault(id, error, None);
             self.remove_exchange(at, true);
         }
         if let Some(at) = self.barriers.iter().position(|barrier| barrier.op == op) {
             let barrier = self.remove_barrier(at, true);
             let error = Error::Withdrawn(self.config.me);
-            self.numbers
-                .note_fault(Line::Barriers, barrier.id(), error, None);
+            self.numbers.note_fault(barrier.id(), error, None);
         }
         self.settle(now);
     }
@@ -366,15 +359,14 @@ impl Endpoint {
         let own = &mut letters.incoming.own;
         own.cancel(exchange.op, me, &mut letters.events);
         if spoiled {
-            self.numbers.spoil(context, Line::Exchanges, number);
+            self.numbers.spoil(context, number);
         }
     }
 
     fn remove_barrier(&mut self, at: usize, spoiled: bool) -> Barrier {
         let barrier = self.barriers.remove(at);
         if spoiled {
-            self.numbers
-                .spoil(barrier.context, Line::Barriers, barrier.number);
+            self.numbers.spoil(barrier.context, barrier.number);
         }
         barrier
     }
@@ -455,8 +447,7 @@ impl Endpoint {
             if let Err(error) = result {
                 let id = (exchange.context, exchange.number);
                 let equal_bytes = exchange.equal_bytes();
-                self.numbers
-                    .note_fault(Line::Exchanges, id, error, equal_bytes);
+                self.numbers.note_fault(id, error, equal_bytes);
             }
             self.remove_exchange(at, result.is_err());
             self.finish(op, result);
@@ -469,8 +460,8 @@ impl Endpoint {
             };
             let barrier = self.remove_barrier(at, result.is_err());
             if let Err(error) = result {
-                self.numbers
-                    .note_fault(Line::Barriers, barrier.id(), error, None);
+                self.numbers.note_fault(barrier.id(), error, None);
+                self.pass_on(&barrier, error);
             }
             self.finish(barrier.op, result);
         }

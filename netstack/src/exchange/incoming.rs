@@ -770,7 +770,10 @@ fn is_far(number: u32, expected: u32) -> bool {
 fn answer(to: Rank, number: u32, is_here: bool, io: &mut Io<'_>) {
     let block = BlockId::Message(number);
     let item = if is_here {
-        Item::Got { block }
+        Item::Got {
+            block,
+            signature: 0,
+        }
     } else {
         Item::Known { number }
     };

@@ -74,9 +74,8 @@ pub const MAX_OPS: usize = 256;
 pub const MAX_BLOCK: u64 = ((1 << 24) - 1) * PACKET as u64;
 /// Contexts are numbers below this.
 pub const MAX_CONTEXTS: u32 = 1 << 16;
-/// Most contexts that a rank has exchanges in during its job, and likewise barriers: what it knows
-/// of each stays, since another rank may ask for it at any time. As many communicators as MPICH
-/// has.
+/// Most contexts that a rank has exchanges and barriers in during its job: what it knows of each
+/// stays, since another rank may ask for it at any time. As many communicators as MPICH has.
 pub const MAX_CONTEXTS_USED: usize = 2048;
 
 /// A piece of a program's memory, by a number that the caller chose.
@@ -186,10 +185,10 @@ pub enum Op {
 
 /// Who takes part in an exchange or a barrier, and which one of theirs it is.
 ///
-/// The exchanges of a context are numbered from 0 on, and its barriers likewise; the ranks of a
-/// group take part in the same order. Groups may share a context as long as no rank is in two of
-/// them. A context that a rank has used in another group goes on at a number that all ranks of the
-/// new one have agreed upon.
+/// The exchanges and barriers of a context are numbered together, from 0 on; the ranks of a group
+/// take part in the same order. Groups may share a context as long as no rank is in two of them. A
+/// context that a rank has used in another group goes on at a number that all ranks of the new one
+/// have agreed upon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Among {
     /// Below [`MAX_CONTEXTS`].
@@ -298,6 +297,9 @@ pub enum Error {
     },
     /// This rank has taken back its part, or the memory of its part was not there.
     Withdrawn(Rank),
+    /// This rank takes part in something else at that number of the context: another group, or an
+    /// exchange where others have a barrier.
+    Other(Rank),
     /// The program's memory was not there.
     Gone,
 }
@@ -340,6 +342,10 @@ impl fmt::Display for Error {
                 "the block between this rank and rank {rank} has two lengths"
             ),
             Error::Withdrawn(rank) => write!(f, "rank {rank} has taken back its part"),
+            Error::Other(rank) => write!(
+                f,
+                "rank {rank} names another group, or calls something else at this point"
+            ),
             Error::Gone => f.write_str("the memory of the operation is not mapped"),
         }
     }

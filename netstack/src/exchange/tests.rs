@@ -12,6 +12,7 @@ mod beginnings;
 mod busy;
 mod closing;
 mod compared;
+mod disagreement;
 mod endings;
 mod groups;
 mod hostile;

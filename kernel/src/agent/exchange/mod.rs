@@ -688,7 +688,7 @@ fn failure(error: Error) -> Status {
     };
     match error {
         Error::RankLost(rank) => of(Errno::EHOSTDOWN, rank),
-        Error::SizeMismatch { rank } => of(Errno::EPROTO, rank),
+        Error::SizeMismatch { rank } | Error::Other(rank) => of(Errno::EPROTO, rank),
         Error::Withdrawn(rank) => of(Errno::ECANCELED, rank),
         Error::Truncated { sent, from, tag } => Status {
             tag,

@@ -7,7 +7,6 @@
 use super::super::group::Members;
 use super::super::incoming::Receiving;
 use super::super::letters::MAX_WITHDRAWN;
-use super::super::numbers::Line;
 use super::super::{
     Among, BufferId, Layout, MAX_BLOCK, MAX_CONTEXTS, MAX_OPS, Op, OpId, PostError,
 };
@@ -36,8 +35,7 @@ impl Endpoint {
             return Err(PostError::Full);
         }
         let members = match op {
-            Op::AllToAll { among, .. } => Some(self.check_among(Line::Exchanges, among)?),
-            Op::Barrier { among } => Some(self.check_among(Line::Barriers, among)?),
+            Op::AllToAll { among, .. } | Op::Barrier { among } => Some(self.check_among(among)?),
             Op::Send { .. } | Op::Receive { .. } => None,
         };
         match op {
@@ -97,15 +95,15 @@ impl Endpoint {
     }
 
     /// Checks who takes part in an operation, and its number.
-    pub(super) fn check_among(&self, line: Line, among: &Among) -> Result<Members, PostError> {
+    pub(super) fn check_among(&self, among: &Among) -> Result<Members, PostError> {
         if among.context >= MAX_CONTEXTS {
             return Err(PostError::BadContext);
         }
         let context = among.context as u16;
-        if !self.numbers.has_room(context, line) {
+        if !self.numbers.has_room(context) {
             return Err(PostError::TooManyContexts);
         }
-        if !self.numbers.may_be(context, line, among.number) {
+        if !self.numbers.may_be(context, among.number) {
             return Err(PostError::BadNumber);
         }
         let (me, size) = (self.config.me, self.config.size);

@@ -7,9 +7,9 @@
 
 use alloc::vec::Vec;
 
+use super::super::group::Together;
 use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Item, Loss, Why};
-use super::super::numbers::Line;
 use super::super::{Among, Error, OpId, PostError};
 use super::losses::Sure;
 use super::{BARRIER_WITHIN, Endpoint, find};
@@ -199,7 +199,7 @@ impl Endpoint {
         if reason(why).is_none_or(|(rank, _)| rank.0 >= self.config.size) {
             return Err(PostError::BadRank);
         }
-        self.check_among(Line::Exchanges, among)?;
+        self.check_among(among)?;
         self.skip_exchange(among, why);
         Ok(())
     }
@@ -207,14 +207,13 @@ impl Endpoint {
     /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for
     /// this rank, and hears at once.
     pub(super) fn skip_exchange(&mut self, among: &Among, why: Error) {
-        let context = among.context as u16;
-        let number = self.numbers.begin(context, Line::Exchanges, among.number);
-        let id = (context, number);
-        self.numbers.spoil(context, Line::Exchanges, number);
-        self.numbers.note_fault(Line::Exchanges, id, why, None);
-        let reports = self.early_reports.take(id).into_iter();
+        let signature = self.members(among).signature(Together::Exchange);
+        let (id, early) = self.begin_number(among, signature);
+        self.numbers.spoil(id.0, id.1);
+        self.numbers.note_fault(id, why, None);
+        let reports = early.reports.into_iter();
         let reports = reports.filter(|(_, step)| *step != ALL_STEPS);
-        let waiting: Vec<Rank> = (self.take_early(id).into_iter())
+        let waiting: Vec<Rank> = (early.ready.into_iter())
             .map(|(rank, _)| rank)
             .chain(reports.map(|(rank, _)| rank))
             .collect();
@@ -225,7 +224,7 @@ impl Endpoint {
 
     /// Tells a rank that an exchange has failed here, and why: whose part was at fault.
     pub(super) fn tell_spoiled(&mut self, to: Rank, (context, number): (u16, u32)) {
-        let fault = self.numbers.fault(Line::Exchanges, (context, number));
+        let fault = self.numbers.fault((context, number));
         let fault = fault.and_then(|(error, bytes)| Some((reason(error)?, bytes)));
         // With what this rank had for each other in it, so that who asks sees for itself whether
         // this one is at fault.
@@ -256,7 +255,7 @@ impl Endpoint {
 
     /// Tells a rank that a barrier has failed here, and because of whom.
     pub(super) fn tell_broken(&mut self, to: Rank, (context, number): (u16, u32)) {
-        let fault = self.numbers.fault(Line::Barriers, (context, number));
+        let fault = self.numbers.fault((context, number));
         let (rank, why) = match fault.and_then(|(error, _)| reason(error)) {
             Some(reason) => reason,
             None if self.left => {
@@ -324,9 +323,11 @@ impl Endpoint {
         Some(match why {
             // What fails at both ends is the other's.
             Why::Length if rank == self.config.me => Error::SizeMismatch { rank: from },
+            Why::Other if rank == self.config.me => Error::Other(from),
             _ if rank == self.config.me => Error::Withdrawn(from),
             Why::Length => Error::SizeMismatch { rank },
             Why::Withdrawn => Error::Withdrawn(rank),
+            Why::Other => Error::Other(rank),
             Why::Lost => Error::RankLost(rank),
         })
     }
@@ -338,6 +339,7 @@ pub(in crate::exchange) fn reason(error: Error) -> Option<(Rank, Why)> {
     match error {
         Error::SizeMismatch { rank } => Some((rank, Why::Length)),
         Error::Withdrawn(rank) => Some((rank, Why::Withdrawn)),
+        Error::Other(rank) => Some((rank, Why::Other)),
         Error::RankLost(rank) => Some((rank, Why::Lost)),
         Error::Truncated { .. } | Error::Gone => None,
     }
