@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | 0 | 4 | length of the structure, 104 |
 //! | 4 | 2 | kind, see [`Kind`] |
-//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SIT_OUT`] of an all-to-all, else zero |
+//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SYNCHRONOUS`] of a send, [`SIT_OUT`] of an all-to-all, else zero |
 //! | 8 | 4 | rank: to whom, or from whom; with [`SIT_OUT`] the rank at fault |
 //! | 12 | 4 | context: only operations of one context meet |
 //! | 16 | 4 | tag; with [`SIT_OUT`] why, see [`Why`] |
@@ -64,6 +64,9 @@ pub const CHECK: u16 = 4;
 /// failed, and ranks that need this one in it are told why. Nothing is posted, and needs no room:
 /// the number of the request is then 0.
 pub const SIT_OUT: u16 = 8;
+
+/// Flag of a send: it is done only when a receive has taken the message, however short it is.
+pub const SYNCHRONOUS: u16 = 16;
 
 /// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with
 /// one status.
@@ -128,7 +131,7 @@ impl Why {
 pub struct Operation {
     /// Number of a [`Kind`].
     pub kind: u16,
-    /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`], [`SIT_OUT`].
+    /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`], [`SIT_OUT`], [`SYNCHRONOUS`].
     pub flags: u16,
     /// To whom or from whom; with [`SIT_OUT`] the rank at fault.
     pub rank: u32,

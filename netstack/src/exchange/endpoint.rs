@@ -75,6 +75,8 @@ pub struct Endpoint {
     /// The rank whose loss the program was told of last: if it ends, it ends because of it.
     cause: Option<Rank>,
     left: bool,
+    /// It has, and well.
+    is_well: bool,
     outbox: Outbox,
     grants: Grants,
     credit: Credit,
@@ -110,7 +112,7 @@ mod receiving;
 mod together;
 
 pub(super) use endings::reason;
-use losses::Losses;
+pub(super) use losses::Losses;
 
 impl Endpoint {
     /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at
@@ -139,6 +141,7 @@ impl Endpoint {
             lost: Losses::default(),
             cause: None,
             left: false,
+            is_well: false,
             outbox: Outbox::default(),
             grants: Grants::default(),
             credit: Credit::new(config.rate, config.port_buffer),
@@ -180,6 +183,7 @@ impl Endpoint {
                 tag,
                 buffer,
                 bytes,
+                is_synchronous,
             } => {
                 let sending = Sending {
                     op: id,
@@ -188,6 +192,7 @@ impl Endpoint {
                     tag,
                     buffer,
                     bytes,
+                    is_synchronous,
                 };
                 let io = io!(self, now);
                 if to == self.config.me {
@@ -405,7 +410,10 @@ impl Endpoint {
         let mut barriers = self.barriers.iter();
         self.exchanges.iter().any(|exchange| exchange.awaits(rank))
             || barriers.any(|barrier| barrier.waits_for() == rank)
-            || self.letters.waits_for().any(|other| other == rank)
+            || self
+                .letters
+                .waits_for(&self.lost)
+                .any(|other| other == rank)
     }
 
     /// Nothing waits to be sent, and every message is acknowledged. Whoever missed an answer may
@@ -517,7 +525,9 @@ impl Endpoint {
         let exchanges = self.exchanges.iter();
         let exchanges = exchanges.flat_map(|exchange| exchange.waits_for(turn));
         let barriers = self.barriers.iter().map(Barrier::waits_for);
-        let all = exchanges.chain(barriers).chain(self.letters.waits_for());
+        let all = exchanges
+            .chain(barriers)
+            .chain(self.letters.waits_for(&self.lost));
         let all = all.filter(|rank| *rank != me);
         let all: Vec<Rank> = all.collect();
         let asked = self.liveness.asked();

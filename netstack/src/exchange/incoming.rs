@@ -16,6 +16,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::credit::Waits;
+use super::endpoint::Losses;
 use super::inbound::Inbound;
 use super::io::Io;
 use super::letters::{Sending, WINDOW, zeroed};
@@ -256,7 +257,8 @@ impl Incoming {
         let bytes = sending.bytes as usize;
         let is_kept = sending.bytes <= SHORT as u64
             && self.kept + bytes <= self.kept_most
-            && self.waiting < MAX_UNEXPECTED;
+            && self.waiting < MAX_UNEXPECTED
+            && !sending.is_synchronous;
         // Without memory for a copy it is copied when it is received.
         if is_kept && let Some(mut payload) = zeroed(bytes) {
             if bytes > 0 && memory.read(sending.buffer, 0, &mut payload).is_err() {
@@ -625,8 +627,9 @@ impl Incoming {
         }
     }
 
-    /// Senders of messages that are waited for: all ranks where a receive takes one of any.
-    pub(super) fn waits_for(&self) -> impl Iterator<Item = Rank> {
+    /// Senders of messages that are waited for: where a receive takes one of any rank, all ranks
+    /// of which messages may still come.
+    pub(super) fn waits_for<'a>(&'a self, lost: &'a Losses) -> impl Iterator<Item = Rank> + 'a {
         let any = self.posted.iter().any(|receiving| receiving.from.is_none());
         let posted = self.posted.iter().filter_map(|receiving| receiving.from);
         let pulled = self.from.iter();
@@ -634,22 +637,23 @@ impl Incoming {
         let all = 0..if any { self.size } else { 0 };
         posted
             .chain(pulled.map(|(rank, _)| *rank))
-            .chain(all.map(Rank))
+            .chain(all.map(Rank).filter(|rank| !lost.is_silent(*rank)))
     }
 
-    /// A rank is lost: what was to come from it fails, and receives from any rank, which might wait
-    /// for it. Short messages that are here can still be received. Returns whether a receive from
-    /// any rank failed.
+    /// A rank is lost: what was to come from it fails, and where `fails_any` receives from any
+    /// rank, which might wait for it. Short messages that are here can still be received. Returns
+    /// whether a receive from any rank failed.
     pub(super) fn lose(
         &mut self,
         rank: Rank,
+        fails_any: bool,
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) -> bool {
-        let any = self.posted.iter().any(|receiving| receiving.from.is_none());
+        let any = fails_any && self.posted.iter().any(|receiving| receiving.from.is_none());
         let error = Error::RankLost(rank);
         self.posted.retain(|receiving| {
-            let stays = receiving.from.is_some_and(|from| from != rank);
+            let stays = receiving.from.map_or(!fails_any, |from| from != rank);
             if !stays {
                 let op = receiving.op;
                 events.push_back(Event::Failed { op, error });

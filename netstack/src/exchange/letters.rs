@@ -20,6 +20,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::credit::Waits;
+use super::endpoint::Losses;
 use super::incoming::Incoming;
 use super::io::Io;
 use super::message::{BlockId, Body, Data, Item, Loss, Offer, Pull, next};
@@ -78,6 +79,7 @@ struct Outgoing {
     copy: Option<Box<[u8]>>,
     buffer: BufferId,
     state: State,
+    is_synchronous: bool,
     offered: bool,
     known: bool,
     due: Instant,
@@ -99,6 +101,8 @@ pub(super) struct Sending {
     pub tag: u32,
     pub buffer: BufferId,
     pub bytes: u64,
+    /// It is done when its receiver has it.
+    pub is_synchronous: bool,
 }
 
 /// See the module.
@@ -195,6 +199,7 @@ impl Letters {
             copy,
             buffer: sending.buffer,
             state: State::Whole,
+            is_synchronous: sending.is_synchronous,
             offered: false,
             known: false,
             due: Instant::FAR_FUTURE,
@@ -213,7 +218,8 @@ impl Letters {
         memory: &mut dyn Memory,
     ) -> Result<Option<Box<[u8]>>, Gone> {
         let bytes = sending.bytes as usize;
-        if sending.bytes > SHORT as u64 || self.copied + charge(bytes) > self.copies_most {
+        let is_copied = sending.bytes <= SHORT as u64 && !sending.is_synchronous;
+        if !is_copied || self.copied + charge(bytes) > self.copies_most {
             return Ok(None);
         }
         // Without memory for it the message is pulled like a long one.
@@ -417,15 +423,16 @@ impl Letters {
     }
 
     /// Everybody that something is waited for from.
-    pub(super) fn waits_for(&self) -> impl Iterator<Item = Rank> {
+    pub(super) fn waits_for<'a>(&'a self, lost: &'a Losses) -> impl Iterator<Item = Rank> + 'a {
         let receivers = self.out.iter().filter(|(_, out)| !out.letters.is_empty());
         receivers
             .map(|(rank, _)| *rank)
-            .chain(self.incoming.waits_for())
+            .chain(self.incoming.waits_for(lost))
     }
 
-    /// A rank is lost: what needs it fails. Returns whether a receive from any rank did.
-    pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>) -> bool {
+    /// A rank is lost: what needs it fails, also receives from any rank where `fails_any`. Returns
+    /// whether one did.
+    pub(super) fn lose(&mut self, rank: Rank, fails_any: bool, io: &mut Io<'_>) -> bool {
         if let Some(out) = self.out.remove(&rank) {
             for letter in out.letters {
                 self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
@@ -440,7 +447,7 @@ impl Letters {
         }
         io.grants
             .retain(|to, block| to != rank || !matches!(block, BlockId::Message(_)));
-        self.incoming.lose(rank, io, &mut self.events)
+        self.incoming.lose(rank, fails_any, io, &mut self.events)
     }
 
     /// An operation is not wanted any more: its memory is not touched again.
@@ -529,7 +536,10 @@ fn offer(ready: &mut VecDeque<(Rank, u32)>, to: Rank, letter: &Outgoing, io: &mu
     let block = BlockId::Message(number);
     match letter.state {
         State::Withdrawn => io.outbox.push(to, Item::Refuse { block, gone: false }),
-        State::Whole if letter.offer.bytes <= SHORT as u64 && !letter.known => {
+        // Who has the bytes of a synchronous one would say so before it is matched.
+        State::Whole
+            if letter.offer.bytes <= SHORT as u64 && !letter.known && !letter.is_synchronous =>
+        {
             ready.push_back((to, number));
         }
         State::Whole | State::Gone => io.outbox.push(to, Item::Offer(letter.offer)),

@@ -320,6 +320,8 @@ pub struct Loss {
     /// Its program has ended, and its node still answers for it: what it had done before is done,
     /// and who asks it hears what is not.
     pub has_ended: bool,
+    /// It has ended well, so that nobody who waits for a message of any rank misses one of it.
+    pub is_well: bool,
 }
 
 impl Loss {
@@ -329,6 +331,7 @@ impl Loss {
             rank,
             cause: None,
             has_ended: false,
+            is_well: false,
         }
     }
 }

@@ -153,6 +153,8 @@ pub enum Op {
         buffer: BufferId,
         /// How many, at most [`MAX_BLOCK`].
         bytes: u64,
+        /// Done only when a receive has taken it, however short it is.
+        is_synchronous: bool,
     },
     /// A message, the first not yet received with this context and tag from this rank.
     Receive {

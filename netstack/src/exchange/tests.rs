@@ -18,6 +18,7 @@ mod groups;
 mod hostile;
 mod late;
 mod lost;
+mod messages;
 mod published;
 mod refused;
 
@@ -558,7 +559,7 @@ fn who_waits_for_a_rank_that_ends_hears_at_once() {
         );
     }
     net.send_all();
-    net.ranks[3].leave(net.now);
+    net.ranks[3].leave(net.now, false);
     net.events[3].push(Event::Done {
         op: OpId(0),
         bytes: 0,
@@ -584,6 +585,7 @@ fn send(to: u32, tag: u32, buffer: u64, bytes: u64) -> Op {
         tag,
         buffer: BufferId(buffer),
         bytes,
+        is_synchronous: false,
     }
 }
 

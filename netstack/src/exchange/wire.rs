@@ -300,7 +300,7 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         Item::Lost(loss) => {
             let cause = loss.cause.unwrap_or(NOBODY);
             writer.u8(13).u32(loss.rank.0).u32(cause.0);
-            writer.u8(u8::from(loss.has_ended));
+            writer.u8(u8::from(loss.has_ended) + u8::from(loss.is_well));
         }
         Item::ToMaster {
             context,
@@ -384,11 +384,21 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
         12 => Item::Pong {
             question: reader.u32()?,
         },
-        13 => Item::Lost(Loss {
-            rank: rank(reader)?,
-            cause: rank_or_nobody(reader)?,
-            has_ended: flag(reader.u8()?)?,
-        }),
+        13 => {
+            let (rank, cause) = (rank(reader)?, rank_or_nobody(reader)?);
+            let (has_ended, is_well) = match reader.u8()? {
+                0 => (false, false),
+                1 => (true, false),
+                2 => (true, true),
+                _ => return Err(Error::BadValue),
+            };
+            Item::Lost(Loss {
+                rank,
+                cause,
+                has_ended,
+                is_well,
+            })
+        }
         14 => Item::ToMaster {
             context: reader.u16()?,
             number: number(reader)?,
@@ -642,15 +652,14 @@ mod tests {
                     why: [Why::Length, Why::Withdrawn, Why::Lost, Why::Other][why],
                     bytes
                 }),
-            (0..MAX_RANKS, prop::option::of(0..MAX_RANKS), any::<bool>()).prop_map(
-                |(rank, cause, has_ended)| {
-                    Item::Lost(Loss {
-                        rank: Rank(rank),
-                        cause: cause.map(Rank),
-                        has_ended,
-                    })
-                }
-            ),
+            (0..MAX_RANKS, prop::option::of(0..MAX_RANKS), 0..3).prop_map(|(rank, cause, end)| {
+                Item::Lost(Loss {
+                    rank: Rank(rank),
+                    cause: cause.map(Rank),
+                    has_ended: end > 0,
+                    is_well: end > 1,
+                })
+            }),
             (any::<u16>(), number(), any::<u32>(), any::<u32>()).prop_map(
                 |(context, number, step, signature)| Item::ToMaster {
                     context,

@@ -329,15 +329,15 @@ impl Exchange {
     }
 
     /// The job is over on this node: ranks that wait for this one are told, and the program's
-    /// memory is not touched after this.
-    pub fn close(&mut self, now: Instant) {
+    /// memory is not touched after this. `is_well`: it has ended by itself, without an error.
+    pub fn close(&mut self, now: Instant, is_well: bool) {
         self.view = None;
         self.asked_again = self.asked_again();
         let routes = core::mem::take(&mut self.routes);
         if let Some(job) = self.job.filter(|job| job.size > 1)
             && let Some(endpoint) = self.endpoint(now)
         {
-            endpoint.leave(now);
+            endpoint.leave(now, is_well);
             let endpoint = self.endpoint.take();
             self.ended.truncate(ENDED_MAX - 1);
             while !self.ended.is_empty() && mm::heap_room_bytes() < ENDED_ROOM_BYTES {

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
     ANY_RANK, ANY_TAG, CHECK, FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation,
-    SIT_OUT, STATUS_BYTES, Status, WAIT_ANY, WAIT_MAX, WAIT_SPIN, Why,
+    SIT_OUT, STATUS_BYTES, SYNCHRONOUS, Status, WAIT_ANY, WAIT_MAX, WAIT_SPIN, Why,
 };
 use kernel_core::fault::Access;
 use kernel_core::program::UserSlice;
@@ -75,7 +75,7 @@ impl Current<'_> {
         } = operation;
         let allowed = match kind {
             Kind::Receive => ANY_RANK | ANY_TAG | CHECK,
-            Kind::Send => CHECK,
+            Kind::Send => CHECK | SYNCHRONOUS,
             Kind::AllToAll => SIT_OUT,
             Kind::Barrier => 0,
         };
@@ -112,6 +112,7 @@ impl Current<'_> {
                     tag,
                     buffer: BufferId(operation.send),
                     bytes: operation.send_bytes,
+                    is_synchronous: flags & SYNCHRONOUS != 0,
                 }
             }
             Kind::Receive => {

@@ -43,11 +43,12 @@ impl Endpoint {
         if before >= Some(sure) {
             return;
         }
-        if before < Some(Sure::Ended)
-            && sure >= Sure::Ended
-            && self.letters.lose(rank, io!(self, now))
-        {
-            self.lost.tell(rank);
+        if before < Some(Sure::Ended) && sure >= Sure::Ended {
+            // Of one that has ended well no message is missed, unless nothing can come any more.
+            let fails_any = self.lost.of_any(size).is_some();
+            if self.letters.lose(rank, fails_any, io!(self, now)) {
+                self.lost.tell(rank);
+            }
         }
         let io = io!(self, now);
         (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(rank, io));
@@ -110,11 +111,14 @@ impl Endpoint {
     /// what was done before, and sends what it has copied: whoever was late, or missed the last
     /// answer, asks for it. It is kept as long as there is room for it; once it is forgotten its
     /// peers take this rank for lost.
-    pub fn leave(&mut self, now: Instant) {
+    ///
+    /// `is_well`: the program has ended by itself and without an error. Ranks that wait for a
+    /// message of any rank go on waiting then.
+    pub fn leave(&mut self, now: Instant, is_well: bool) {
         if self.left {
             return;
         }
-        self.left = true;
+        (self.left, self.is_well) = (true, is_well);
         let me = self.config.me;
         // Who is ready for what this rank has not begun, and does not begin any more.
         let early = core::mem::take(&mut self.early);
@@ -181,6 +185,7 @@ impl Endpoint {
             rank: self.config.me,
             cause: self.cause.filter(|rank| self.lost.has(*rank)),
             has_ended: true,
+            is_well: self.is_well,
         }
     }
 

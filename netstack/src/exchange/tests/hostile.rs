@@ -282,6 +282,7 @@ fn post_all(net: &mut Net, ranks: core::ops::Range<u32>) -> Vec<Op> {
                 tag: 1,
                 buffer,
                 bytes,
+                is_synchronous: false,
             },
         );
         net.post(
@@ -381,7 +382,7 @@ proptest! {
                 };
                 prop_assert!(named < SIZE, "rank {} has {:?}", me, event);
             }
-            net.ranks[me].leave(net.now);
+            net.ranks[me].leave(net.now, false);
         }
         net.go_on(Micros::from_secs(10));
         for me in 0..WRONG.0 as usize {
