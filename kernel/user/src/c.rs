@@ -20,6 +20,8 @@ use crate::call::{self, Patience};
 use crate::scope::{self, carry_out};
 use crate::{Combine, Error, Group, Number, Result, World};
 
+mod messages;
+
 unsafe extern "C" {
     fn malloc(bytes: usize) -> *mut c_void;
     fn free(memory: *mut c_void);

@@ -29,8 +29,8 @@ use super::own::Purpose;
 use super::published::steps::EarlyReports;
 use super::rounds::{Order, ranks_of_a_leaf};
 use super::{
-    Among, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, MAX_OPS, MAX_RANKS, Memory,
-    Op, OpId, PostError, Side, wire,
+    Among, BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, MAX_OPS, MAX_RANKS,
+    Memory, Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
 use crate::rng::Rng;
@@ -68,9 +68,8 @@ pub struct Endpoint {
     early: BTreeMap<(u16, u32, Rank), (u64, u32)>,
     /// Published scheme, at the master: ranks that are ready for an exchange that it has not begun.
     early_reports: EarlyReports,
-    /// Ranks whose tokens came before this one reached the barrier: the stages, and what they take
-    /// part in.
-    early_tokens: BTreeMap<(u16, u32, Rank), (u32, u32)>,
+    /// What came of a barrier before this rank reached it, by its number and who says it.
+    early_tokens: BTreeMap<(u16, u32, Rank), EarlyToken>,
     lost: Losses,
     /// The rank whose loss the program was told of last: if it ends, it ends because of it.
     cause: Option<Rank>,
@@ -113,6 +112,7 @@ mod together;
 
 pub(super) use endings::reason;
 pub(super) use losses::Losses;
+use together::EarlyToken;
 
 impl Endpoint {
     /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at
@@ -218,11 +218,53 @@ impl Endpoint {
                     tag,
                     buffer,
                     capacity,
+                    claims: false,
                 };
                 let (letters, io) = (&mut self.letters, io!(self, now));
                 letters
                     .incoming
                     .post(receiving, memory, io, &mut letters.events);
+            }
+            Op::Probe {
+                from,
+                context,
+                tag,
+                claims,
+                waits,
+            } => {
+                let probe = Receiving {
+                    op: id,
+                    from,
+                    context: context as u16,
+                    tag,
+                    buffer: BufferId(0),
+                    capacity: 0,
+                    claims,
+                };
+                let letters = &mut self.letters;
+                if !letters.incoming.probe(probe, waits, &mut letters.events) {
+                    return Err(PostError::NoMessage);
+                }
+            }
+            Op::ReceiveClaimed {
+                claim,
+                buffer,
+                capacity,
+            } => {
+                let receiving = Receiving {
+                    op: id,
+                    from: None,
+                    context: 0,
+                    tag: None,
+                    buffer,
+                    capacity,
+                    claims: false,
+                };
+                let (letters, io) = (&mut self.letters, io!(self, now));
+                let events = &mut letters.events;
+                letters
+                    .incoming
+                    .receive_claimed(claim, receiving, memory, io, events);
             }
             Op::AllToAll {
                 among,
@@ -241,7 +283,7 @@ impl Endpoint {
     /// to hear of that.
     fn note_refused(&mut self, op: &Op, lost: Rank) {
         match *op {
-            Op::Receive { from: None, .. } => self.lost.tell(lost),
+            Op::Receive { from: None, .. } | Op::Probe { from: None, .. } => self.lost.tell(lost),
             Op::AllToAll { ref among, .. } => self.skip_exchange(among, Error::RankLost(lost)),
             Op::Barrier { ref among } => {
                 let signature = self.members(among).signature(Together::Barrier);
@@ -249,7 +291,8 @@ impl Endpoint {
                 self.numbers.spoil(id.0, id.1);
                 self.numbers.note_fault(id, Error::RankLost(lost), None);
             }
-            Op::Send { .. } | Op::Receive { .. } => {}
+            Op::Send { .. } | Op::Receive { .. } | Op::Probe { .. } | Op::ReceiveClaimed { .. } => {
+            }
         }
     }
 
@@ -312,7 +355,10 @@ impl Endpoint {
     fn begin_barrier(&mut self, now: Instant, op: OpId, among: &Among) {
         let members = self.members(among);
         let (id, early) = self.begin_number(among, members.signature(Together::Barrier));
-        let barrier = Barrier::new(op, id, members, early.stages, io!(self, now));
+        let mut barrier = Barrier::new(op, id, members, early.stages, io!(self, now));
+        if let Some(rank) = early.broken {
+            barrier.fail(Error::Other(rank));
+        }
         self.barriers.push(barrier);
         for (rank, theirs) in early.others {
             self.found_other(rank, id, theirs);
@@ -337,8 +383,9 @@ impl Endpoint {
 
     /// Ends an operation without an event: its memory is not touched again. Peers that wait for it
     /// hear that it does not come; of a message that nobody has begun to receive they never hear.
-    pub fn cancel(&mut self, now: Instant, op: OpId) {
-        self.letters.cancel(op, io!(self, now));
+    /// The message of a claim is nobody's again.
+    pub fn cancel(&mut self, now: Instant, op: OpId, memory: &mut dyn Memory) {
+        self.letters.cancel(op, memory, io!(self, now));
         if let Some(at) = self.exchanges.iter().position(|exchange| exchange.op == op) {
             // Who needs this rank in it hears that, whoever is lost.
             let id = (self.exchanges[at].context, self.exchanges[at].number);

@@ -15,7 +15,7 @@
 //!   with. `alltoall` is the engine of both.
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations, which act on `io`. `inbound`, `grants`: both
-//!   ends of a block.
+//!   ends of a block. `incoming`, `posted`, `transfers`: messages that are received; `arena`: memory for those that wait.
 //! - [`Group`]: who takes part in an exchange or a barrier.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `settings`: what a launch says. `credit`: how much may be under way. `liveness`: who is gone.
@@ -31,6 +31,7 @@ use crate::ids::{JobId, Rank};
 use crate::wire::key::Key;
 
 mod alltoall;
+mod arena;
 mod barrier;
 mod credit;
 mod endpoint;
@@ -46,12 +47,14 @@ pub mod message;
 mod numbers;
 mod outbox;
 mod own;
+mod posted;
 pub mod published;
 pub mod rounds;
 mod scheme;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod transfers;
 pub mod wire;
 
 pub use endpoint::Endpoint;
@@ -69,7 +72,9 @@ pub const SHORT: usize = 1384;
 /// Most ranks of a job.
 pub const MAX_RANKS: u32 = 1 << 17;
 /// Most operations that are posted and not done.
-pub const MAX_OPS: usize = 256;
+pub const MAX_OPS: usize = 1 << 16;
+/// Of these, most exchanges and barriers: they are looked at with each datagram.
+pub const MAX_TOGETHER: usize = 256;
 /// Most bytes of a block: its packets have numbers of 24 bits.
 pub const MAX_BLOCK: u64 = ((1 << 24) - 1) * PACKET as u64;
 /// Contexts are numbers below this.
@@ -164,6 +169,29 @@ pub enum Op {
         context: u32,
         /// Matches the sender's; None: any.
         tag: Option<u32>,
+        /// Where its bytes go.
+        buffer: BufferId,
+        /// Most bytes it may have.
+        capacity: u64,
+    },
+    /// Looks for a message that a receive would take: done, with what is known of it, when one is
+    /// here that no receive was posted for.
+    Probe {
+        /// The sender; None: any.
+        from: Option<Rank>,
+        /// Below [`MAX_CONTEXTS`].
+        context: u32,
+        /// Matches the sender's; None: any.
+        tag: Option<u32>,
+        /// The message is kept for [`Op::ReceiveClaimed`]; [`Endpoint::cancel`] lets it go.
+        claims: bool,
+        /// Waits for one; else it is refused where none is here.
+        waits: bool,
+    },
+    /// The message that a probe keeps.
+    ReceiveClaimed {
+        /// The probe, which is done.
+        claim: OpId,
         /// Where its bytes go.
         buffer: BufferId,
         /// Most bytes it may have.
@@ -309,8 +337,8 @@ pub enum Error {
 /// Why an operation was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
-    /// [`MAX_OPS`] operations are under way, or too many messages were taken back at once: wait for
-    /// one.
+    /// [`MAX_OPS`] operations are under way, [`MAX_TOGETHER`] exchanges and barriers, or too many
+    /// messages were taken back at once: wait for one.
     Full,
     /// There is no such rank.
     BadRank,
@@ -329,6 +357,10 @@ pub enum PostError {
     BadLayout,
     /// This rank is lost, and the operation needs it.
     Lost(Rank),
+    /// A probe that does not wait found none.
+    NoMessage,
+    /// No probe of this number keeps a message.
+    NoClaim,
 }
 
 impl fmt::Display for Error {

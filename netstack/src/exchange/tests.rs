@@ -19,6 +19,7 @@ mod hostile;
 mod late;
 mod lost;
 mod messages;
+mod probes;
 mod published;
 mod refused;
 

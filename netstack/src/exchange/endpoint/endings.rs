@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::super::group::Together;
 use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Item, Loss, Why};
-use super::super::{Among, Error, OpId, PostError};
+use super::super::{Among, BufferId, Error, OpId, PostError};
 use super::losses::Sure;
 use super::{BARRIER_WITHIN, Endpoint, find};
 use crate::ids::Rank;
@@ -99,6 +99,13 @@ impl Endpoint {
     /// room there is: a program that waits for nothing else waits for ever.
     pub fn is_stuck(&self, op: OpId) -> bool {
         self.letters.incoming.is_stuck(op)
+    }
+
+    /// The program gives memory for messages that wait: a buffer of so many bytes, which is this
+    /// endpoint's from now on and in none that was given before. Each message takes 64 bytes of it
+    /// and its own, up to [`super::super::SHORT`], once the room here is used.
+    pub fn add_room(&mut self, buffer: BufferId, bytes: u64) {
+        self.letters.incoming.add_room(buffer, bytes);
     }
 
     /// As many messages wait to be received as there is room for; else no receive is stuck.
@@ -286,7 +293,16 @@ impl Endpoint {
             return;
         };
         let mut barriers = self.barriers.iter_mut();
-        if let Some(barrier) = barriers.find(|barrier| barrier.id() == id) {
+        let Some(barrier) = barriers.find(|barrier| barrier.id() == id) else {
+            // It is not said again.
+            if let Error::Other(rank) = error
+                && let Some(early) = self.early_token(from, id)
+            {
+                early.broken = Some(rank);
+            }
+            return;
+        };
+        if barrier.has(from) {
             barrier.fail(match error {
                 Error::RankLost(rank) => {
                     Error::RankLost(self.lost.named(rank, |rank| barrier.has(rank)))

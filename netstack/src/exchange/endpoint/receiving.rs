@@ -13,7 +13,7 @@ use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Body, Data, Item, Loss, Offer, Packet};
 use super::super::published::steps;
 use super::super::{Memory, PACKET, Scheme, wire};
-use super::{Endpoint, MAX_EARLY, MAX_EARLY_TOKENS, find};
+use super::{Endpoint, MAX_EARLY, find};
 use crate::ids::Rank;
 use crate::time::Instant;
 
@@ -358,12 +358,9 @@ impl Endpoint {
         if let Some(barrier) = barriers.find(|barrier| barrier.id() == id) {
             return barrier.arrived(stage, io);
         }
-        let key = (id.0, id.1, from);
-        let is_known = self.early_tokens.contains_key(&key);
-        let is_room = is_known || self.early_tokens.len() < MAX_EARLY_TOKENS;
-        if is_room && self.numbers.is_ahead(id.0, id.1) {
-            let (stages, of) = self.early_tokens.entry(key).or_default();
-            (*stages, *of) = (*stages | 1 << stage, signature);
+        if let Some(early) = self.early_token(from, id) {
+            early.stages |= 1 << stage;
+            early.signature = signature;
         }
     }
 

@@ -16,7 +16,7 @@ use super::super::barrier::Barrier;
 use super::super::group::Together;
 use super::super::message::{Item, NOBODY, Why};
 use super::super::{Among, Error};
-use super::Endpoint;
+use super::{Endpoint, MAX_EARLY_TOKENS};
 use crate::ids::Rank;
 
 /// What has come for an operation before it began.
@@ -28,11 +28,34 @@ pub(super) struct Early {
     pub reports: Vec<(Rank, u32)>,
     /// Stages of a barrier whose token has come.
     pub stages: u32,
+    /// It has failed at another rank, since this one takes part in something else.
+    pub broken: Option<Rank>,
     /// Ranks that take part in something else, and what that is.
     pub others: Vec<(Rank, Together)>,
 }
 
+/// What a rank has said of a barrier that this one has not reached.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EarlyToken {
+    /// Stages whose token has come.
+    pub stages: u32,
+    /// What it takes part in; 0: it has not said so.
+    pub signature: u32,
+    /// The barrier has failed there, since this rank takes part in something else.
+    pub broken: Option<Rank>,
+}
+
 impl Endpoint {
+    /// Where to note what a rank says of a barrier that this one has not reached; none where it has,
+    /// or where there is no room.
+    pub(super) fn early_token(&mut self, from: Rank, id: (u16, u32)) -> Option<&mut EarlyToken> {
+        let key = (id.0, id.1, from);
+        let is_known = self.early_tokens.contains_key(&key);
+        let is_room = is_known || self.early_tokens.len() < MAX_EARLY_TOKENS;
+        let is_ahead = self.numbers.is_ahead(id.0, id.1) && !self.left;
+        (is_room && is_ahead).then(|| self.early_tokens.entry(key).or_default())
+    }
+
     /// Counts an operation that begins: its context and number, and what has come for it.
     pub(super) fn begin_number(&mut self, among: &Among, signature: u32) -> ((u16, u32), Early) {
         let context = among.context as u16;
@@ -53,10 +76,13 @@ impl Endpoint {
                 false => early.reports.push((rank, step)),
             }
         }
-        for ((.., rank), (stages, of)) in self.early_tokens.extract_if(all, |_, _| true) {
-            match is_other(of) {
+        for ((.., rank), token) in self.early_tokens.extract_if(all, |_, _| true) {
+            match is_other(token.signature) {
                 true => early.others.push((rank, Together::Barrier)),
-                false => early.stages |= stages,
+                false => {
+                    early.stages |= token.stages;
+                    early.broken = early.broken.or(token.broken);
+                }
             }
         }
         ((context, number), early)

@@ -168,7 +168,7 @@ fn contexts_are_bounded_whatever_a_program_does_in_them() {
         let taken = rank.post(net.now, barrier(context), memory);
         if context < most {
             sat_out.unwrap();
-            rank.cancel(net.now, taken.unwrap());
+            rank.cancel(net.now, taken.unwrap(), &mut Buffers::default());
         } else {
             assert_eq!(sat_out, Err(PostError::TooManyContexts));
             assert_eq!(taken, Err(PostError::TooManyContexts));

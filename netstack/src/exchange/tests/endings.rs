@@ -34,7 +34,8 @@ impl Net {
     }
 
     fn cancel(&mut self, rank: u32, op: OpId) {
-        self.ranks[rank as usize].cancel(self.now, op);
+        let rank = rank as usize;
+        self.ranks[rank].cancel(self.now, op, &mut self.memory[rank]);
     }
 
     pub(super) fn check_nothing_is_kept(&mut self) {
@@ -719,7 +720,7 @@ fn a_receive_may_take_any_sender_and_any_tag() {
                     // The second time; but for the last rank there is nobody left.
                     Ok(op) => {
                         assert_eq!(rank, 2);
-                        net.ranks[0].cancel(now, op);
+                        net.ranks[0].cancel(now, op, memory);
                     }
                 }
             }

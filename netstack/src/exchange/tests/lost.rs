@@ -85,7 +85,7 @@ fn a_rank_that_takes_back_its_part_is_named_though_another_has_ended_before() {
         let cancel = |net: &mut Net| {
             let op = net.post(1, ops[1].clone());
             let now = net.now;
-            net.ranks[1].cancel(now, op);
+            net.ranks[1].cancel(now, op, &mut net.memory[1]);
         };
         if first {
             cancel(&mut net);
@@ -148,7 +148,7 @@ fn a_barrier_that_was_taken_back_names_its_rank_to_those_behind_it() {
             },
         );
         let now = net.now;
-        net.ranks[1].cancel(now, op);
+        net.ranks[1].cancel(now, op, &mut net.memory[1]);
         for rank in (0..size).filter(|rank| *rank != 1 && *rank != size - 1) {
             net.post(
                 rank,

@@ -64,7 +64,8 @@ fn a_synchronous_send_that_is_taken_back_or_does_not_fit_ends() {
     let sent = net.post(0, synchronous(1, 4, 0, 100));
     net.go_on(Micros::from_millis(50));
     let now = net.now;
-    net.ranks[0].cancel(now, sent);
+    net.ranks[0].cancel(now, sent, &mut net.memory[0]);
+    net.go_on(Micros::from_millis(50));
     let sent = net.post(0, synchronous(1, 4, 0, 200));
     let received = net.post(1, receive(0, 4, 1, 150));
     net.go_on(Micros::from_secs(1));
