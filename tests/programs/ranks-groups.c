@@ -86,6 +86,28 @@ static void unequal(const struct hearth_group *group, uint32_t me)
                   "an unequal block has other words");
 }
 
+/* Ranks that name different lists, and an exchange that meets a barrier: every rank gets an error
+ * that names another one. Afterwards the context goes on at a number that all agree upon. */
+static void disagree(const struct hearth_group *all)
+{
+    uint32_t turned[2 * ROWS_MOST];
+    for (int at = 0; at < size; at++)
+        turned[at] = all->ranks[size - 1 - at];
+    struct hearth_group group = {rank ? all->ranks : turned, (uint32_t)size, 1, 60};
+    holds(hearth_group_barrier(&group) == HEARTH_EPROTO, "a barrier of different lists");
+    holds(hearth_named_rank() >= 0 && hearth_named_rank() != rank, "who is named");
+    unsigned char *send = calloc((size_t)size, LONGEST), *receive = malloc((size_t)size * LONGEST);
+    holds(send && receive, "no memory");
+    group = (struct hearth_group){all->ranks, (uint32_t)size, 1, 70};
+    int error = rank % 2 ? hearth_group_alltoall(&group, send, receive, LONGEST) : hearth_group_barrier(&group);
+    holds(error == HEARTH_EPROTO, "an exchange that meets a barrier");
+    holds(hearth_named_rank() >= 0 && hearth_named_rank() != rank, "who is named");
+    free(send);
+    free(receive);
+    group.number = 80;
+    must(hearth_group_barrier(&group), "the context goes on");
+}
+
 int main(void)
 {
     rank = hearth_rank();
@@ -127,6 +149,7 @@ int main(void)
     struct hearth_group all = {everybody, (uint32_t)size, 1, 50};
     must(hearth_group_barrier(&all), "a context that goes on");
     holds(hearth_group_barrier(&all) == HEARTH_EINVAL, "a number that was");
+    disagree(&all);
     must(hearth_barrier(), "barrier");
     if (rank == 0)
         puts("ranks-groups: ok");

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | 0 | 4 | length of the structure, 104 |
 //! | 4 | 2 | kind, see [`Kind`] |
-//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SIT_OUT`] of an all-to-all, else zero |
+//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SYNCHRONOUS`] of a send, [`CLAIM`] and [`NOW`] of a probe, [`CLAIMED`] of a receive, [`SIT_OUT`] of an all-to-all, else zero |
 //! | 8 | 4 | rank: to whom, or from whom; with [`SIT_OUT`] the rank at fault |
 //! | 12 | 4 | context: only operations of one context meet |
 //! | 16 | 4 | tag; with [`SIT_OUT`] why, see [`Why`] |
@@ -24,7 +24,7 @@
 //! | 72 | 8 | address of one u64 a rank: bytes from it, or 0 |
 //! | 80 | 8 | address of one u64 a rank: where they go, or 0 |
 //! | 88 | 8 | address of one u32 for each of the group: its rank; or 0 |
-//! | 96 | 4 | of an all-to-all or barrier: its number in the context, or 0 for the next |
+//! | 96 | 4 | of an all-to-all or barrier: its number in the context, or 0 for the next; with [`CLAIMED`] the request of the probe |
 //! | 100 | 4 | zero |
 //!
 //! Lists and blocks of an all-to-all are in the order of the group.
@@ -47,7 +47,9 @@ pub const STATUS_BYTES: usize = 24;
 pub const IDENTITY_BYTES: usize = 24;
 
 /// Operations of a program that may be posted and not waited for.
-pub const OUTSTANDING_MAX: u32 = 256;
+pub const OUTSTANDING_MAX: u32 = 65_536;
+/// Buffers that a program may give for messages that wait.
+pub const ROOMS_MAX: usize = 256;
 /// Requests that one call of `hearth_wait` looks at.
 pub const WAIT_MAX: u64 = 1024;
 /// Time of `hearth_wait` that never ends.
@@ -64,6 +66,19 @@ pub const CHECK: u16 = 4;
 /// failed, and ranks that need this one in it are told why. Nothing is posted, and needs no room:
 /// the number of the request is then 0.
 pub const SIT_OUT: u16 = 8;
+
+/// Flag of a send: it is done only when a receive has taken the message, however short it is.
+pub const SYNCHRONOUS: u16 = 16;
+
+/// Flag of a probe: the message that it finds is kept for the receive that names the request of the
+/// probe. `hearth_cancel` of that request lets it go.
+pub const CLAIM: u16 = 32;
+/// Flag of a probe: it does not wait. Where no message is here nothing is posted, and the number of
+/// the request is 0; else the request has finished.
+pub const NOW: u16 = 64;
+/// Flag of a receive: of the message that a probe keeps. The fields for rank, context and tag are
+/// zero.
+pub const CLAIMED: u16 = 128;
 
 /// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with
 /// one status.
@@ -84,6 +99,12 @@ pub enum Kind {
     AllToAll = 3,
     /// Finished when all ranks of a group have posted it.
     Barrier = 4,
+    /// Finished when a message is here that a receive of these fields would take and that no receive
+    /// was posted for. It stays, see [`CLAIM`].
+    Probe = 5,
+    /// Gives the memory of `receive` and `receive_bytes` for messages that wait, until the program
+    /// ends. Nothing is posted, and the number of the request is 0.
+    Room = 6,
 }
 
 impl Kind {
@@ -94,6 +115,8 @@ impl Kind {
             2 => Some(Self::Receive),
             3 => Some(Self::AllToAll),
             4 => Some(Self::Barrier),
+            5 => Some(Self::Probe),
+            6 => Some(Self::Room),
             _ => None,
         }
     }
@@ -128,7 +151,8 @@ impl Why {
 pub struct Operation {
     /// Number of a [`Kind`].
     pub kind: u16,
-    /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`], [`SIT_OUT`].
+    /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`], [`SIT_OUT`], [`SYNCHRONOUS`], [`CLAIM`], [`NOW`],
+    /// [`CLAIMED`].
     pub flags: u16,
     /// To whom or from whom; with [`SIT_OUT`] the rank at fault.
     pub rank: u32,
@@ -156,7 +180,8 @@ pub struct Operation {
     pub group_size: u32,
     /// Address of the ranks of the group.
     pub group: u64,
-    /// Number of the exchange or barrier in its context; 0: the next.
+    /// Number of the exchange or barrier in its context; 0: the next. With [`CLAIMED`] the request
+    /// of the probe.
     pub number: u32,
 }
 

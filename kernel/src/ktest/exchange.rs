@@ -111,6 +111,7 @@ fn from_one(ranks: &mut FakeRanks, bytes: Vec<u8>) -> Op {
         tag: TAG,
         buffer: ranks.buffer(1, bytes),
         bytes: length,
+        is_synchronous: false,
     }
 }
 
@@ -676,6 +677,7 @@ pub fn hostile() -> Outcome {
                 tag,
                 buffer: others.buffer(1, pattern(bytes as usize, 8)),
                 bytes,
+                is_synchronous: false,
             };
             others.plan(time::now(), 1, op);
         }

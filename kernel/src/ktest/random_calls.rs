@@ -600,6 +600,7 @@ fn program(
             tag,
             buffer,
             bytes,
+            is_synchronous: false,
         };
         ranks.plan(time::now() + Micros(u64::from(tag) * 500), 1, send);
         let barrier = Op::Barrier {

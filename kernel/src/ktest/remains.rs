@@ -459,6 +459,7 @@ pub fn of_messages() -> Outcome {
             tag,
             buffer,
             bytes,
+            is_synchronous: false,
         };
         ranks.plan(time::now(), 1, send);
     }

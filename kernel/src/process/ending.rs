@@ -202,7 +202,8 @@ impl Process {
         self.send_the_last(services);
         let memory = self.memory.take().expect("memory of a program that ends");
         mm::activate_kernel_table();
-        services.exchange().close(time::now());
+        let is_well = self.ending == Some(Ending::Exited(0));
+        services.exchange().close(time::now(), is_well);
         services.set_running(None);
         services.forget_pages();
         self.flights.clear();

@@ -14,9 +14,9 @@
  *
  * Collective functions (barrier to allreduce) are called by all ranks, in the same order, with
  * matching lengths. Lengths are in bytes where the pointer is to void, but for the reductions,
- * which count values. Where lengths differ the ranks fail with HEARTH_EPROTO, where one cannot go
- * on with HEARTH_ECANCELED; those that had done their part before that was noticed, or before a
- * rank was lost, may have succeeded. */
+ * which count values. Where lengths, groups or calls differ the ranks fail with HEARTH_EPROTO, where
+ * one cannot go on with HEARTH_ECANCELED; those that had done their part before that was noticed, or
+ * before a rank was lost, may have succeeded. */
 #ifndef HEARTH_H
 #define HEARTH_H
 
@@ -34,7 +34,7 @@ extern "C" {
 #define HEARTH_ENOSPC (-28)    /* too many contexts were used for exchanges and barriers: use one of these again */
 #define HEARTH_ENOSYS (-38)    /* the program does not run on a Hearth node */
 #define HEARTH_ENODATA (-61)   /* the job's connection table has not come */
-#define HEARTH_EPROTO (-71)    /* a rank sends another number of bytes than is expected of it */
+#define HEARTH_EPROTO (-71)    /* a rank sends another number of bytes than is expected of it, names another group, or calls something else */
 #define HEARTH_EMSGSIZE (-90)  /* a message does not fit the receive */
 #define HEARTH_ENOBUFS (-105)  /* too many operations are outstanding: wait for some; or too many messages wait here: receive some */
 #define HEARTH_ELOST (-112)    /* a rank has ended or its node is gone */
@@ -80,18 +80,21 @@ struct hearth_status {
  * sent. A send returns when its bytes may be used again: of a message longer than a datagram when
  * it has been received. status may be NULL. Instead of a rank or a tag a receive may take any;
  * status says whose message it was. One that takes any rank's fails with HEARTH_ELOST once for each
- * rank that has ended. */
+ * rank that is lost, but not for one that has ended without an error, as long as another is left. */
 #define HEARTH_ANY_RANK (-1)
 #define HEARTH_ANY_TAG UINT32_MAX /* not to be sent */
 int hearth_send(const void *data, size_t bytes, int to, uint32_t tag);
 int hearth_recv(void *into, size_t bytes, int from, uint32_t tag, struct hearth_status *status);
+/* As hearth_send, but returns only when a receive has taken the message, however short it is. */
+int hearth_ssend(const void *data, size_t bytes, int to, uint32_t tag);
 
 /* The same in the background. Until the request has been waited for, tested as done or cancelled,
- * the bytes must stay as they are, and room to receive is nobody else's. At most 256 may be
- * outstanding. */
+ * the bytes must stay as they are, and room to receive is nobody else's. At most 65,536 may be
+ * outstanding, as far as the node has memory for them. */
 typedef uint32_t hearth_request;
 #define HEARTH_NO_REQUEST 0
 int hearth_isend(const void *data, size_t bytes, int to, uint32_t tag, hearth_request *request);
+int hearth_issend(const void *data, size_t bytes, int to, uint32_t tag, hearth_request *request);
 int hearth_irecv(void *into, size_t bytes, int from, uint32_t tag, hearth_request *request);
 /* Waits and makes the request HEARTH_NO_REQUEST, which all of these pass over. status may be NULL.
  */
@@ -104,6 +107,55 @@ int hearth_waitany(size_t count, hearth_request *requests, int *index, struct he
 int hearth_test(hearth_request *request, int *done, struct hearth_status *status);
 /* Takes a request back: when this returns its memory is not touched any more. */
 int hearth_cancel(hearth_request *request);
+
+/* Looks for a message that a receive with the same rank and tag would take; status says whose it is,
+ * its tag and its bytes. The message stays. hearth_probe waits for one; hearth_iprobe does not: found
+ * says whether there is one. */
+int hearth_probe(int from, uint32_t tag, struct hearth_status *status);
+int hearth_iprobe(int from, uint32_t tag, int *found, struct hearth_status *status);
+/* The same, and keeps the message: no other receive or probe finds it. It is received by
+ * hearth_mrecv or hearth_imrecv, which make it HEARTH_NO_MESSAGE; hearth_mrelease lets it go, so that
+ * it waits as before. A message counts as an operation that is outstanding. */
+typedef uint32_t hearth_message;
+#define HEARTH_NO_MESSAGE 0
+int hearth_mprobe(int from, uint32_t tag, hearth_message *message, struct hearth_status *status);
+int hearth_improbe(int from, uint32_t tag, int *found, hearth_message *message,
+                   struct hearth_status *status);
+int hearth_mrecv(void *into, size_t bytes, hearth_message *message, struct hearth_status *status);
+int hearth_imrecv(void *into, size_t bytes, hearth_message *message, hearth_request *request);
+int hearth_mrelease(hearth_message *message);
+
+/* Gives memory for messages that nobody receives yet, until the program ends: 64 bytes for each and
+ * its own, up to 1,384. Without it 4,096 may wait at a rank; more of one rank hide those behind them.
+ * May be called again with other memory. */
+int hearth_room(void *memory, size_t bytes);
+
+/* Posts any operation, in any context: for bindings of other libraries. docs/abi.md says what the
+ * fields mean ("Calls between ranks"); length is filled in. The request is waited for as any other;
+ * HEARTH_NO_REQUEST: nothing was posted (a probe that does not wait has found nothing, or a flag asks
+ * for that). Contexts from 32,768 on are the library's. */
+struct hearth_operation {
+    uint32_t length;
+    uint16_t kind, flags;
+    uint32_t rank, context, tag, group_size;
+    const void *send;
+    uint64_t send_bytes;
+    void *receive;
+    uint64_t receive_bytes;
+    const uint64_t *send_counts, *send_offsets, *receive_counts, *receive_offsets;
+    const uint32_t *group;
+    uint32_t number, zero;
+};
+enum hearth_kind { HEARTH_SEND = 1, HEARTH_RECEIVE, HEARTH_ALLTOALL, HEARTH_BARRIER, HEARTH_PROBE, HEARTH_ROOM };
+enum hearth_flag {
+    HEARTH_FROM_ANY = 1,     /* of a receive or probe: of any rank; rank is then 0 */
+    HEARTH_WITH_ANY = 2,     /* of a receive or probe: with any tag; tag is then 0 */
+    HEARTH_SYNCHRONOUS = 16, /* of a send: done when a receive has taken it */
+    HEARTH_CLAIM = 32,       /* of a probe: keeps the message, by the request's number */
+    HEARTH_NOW = 64,         /* of a probe: does not wait */
+    HEARTH_CLAIMED = 128     /* of a receive: of the message that number keeps; rank, context, tag 0 */
+};
+int hearth_post(const struct hearth_operation *operation, hearth_request *request);
 
 /* Returns when all ranks have called it. */
 int hearth_barrier(void);

@@ -20,6 +20,8 @@ use crate::call::{self, Patience};
 use crate::scope::{self, carry_out};
 use crate::{Combine, Error, Group, Number, Result, World};
 
+mod messages;
+
 unsafe extern "C" {
     fn malloc(bytes: usize) -> *mut c_void;
     fn free(memory: *mut c_void);
@@ -197,7 +199,7 @@ extern "C" fn hearth_strerror(error: c_int) -> *const c_char {
             c"a message does not fit the receive"
         }
         Error::Other(number) if number == Error::Mismatch(0).number() => {
-            c"a rank sends another number of bytes than expected (hearth_named_rank says which)"
+            c"a rank sends another number of bytes than expected, or takes part in something else (hearth_named_rank says which)"
         }
         _ => c"unknown error",
     };

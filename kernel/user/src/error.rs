@@ -21,7 +21,8 @@ pub enum Error {
         /// Its tag.
         tag: u32,
     },
-    /// This rank sends another number of bytes than is expected of it.
+    /// This rank sends another number of bytes than is expected of it, names another group, or calls
+    /// an exchange where this one calls a barrier.
     Mismatch(u32),
     /// This rank has taken back its part of the operation, or unmapped it.
     Withdrawn(u32),
@@ -136,7 +137,11 @@ impl fmt::Display for Error {
                 )
             }
             Self::Mismatch(rank) => {
-                write!(f, "rank {rank} sends another number of bytes than expected")
+                write!(
+                    f,
+                    "rank {rank} sends another number of bytes than expected, or takes part in \
+                     something else"
+                )
             }
             Self::Withdrawn(rank) => write!(f, "rank {rank} has taken back its part"),
             Self::BadAddress => f.write_str("a buffer is not the program's memory"),

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    ANY_RANK, ANY_TAG, FOREVER, Identity, Kind, OUTSTANDING_MAX, Operation, SIT_OUT, STATUS_BYTES,
-    Status, Why,
+    ANY_RANK, ANY_TAG, CLAIM, CLAIMED, FOREVER, Identity, Kind, NOW, OUTSTANDING_MAX, Operation,
+    SIT_OUT, STATUS_BYTES, SYNCHRONOUS, Status, Why,
 };
 
 use crate::{Error, Result};
@@ -92,6 +92,8 @@ struct Rank {
     /// Collective operations of letters that have begun.
     begun: u32,
     posted: HashMap<u32, Operation>,
+    /// Messages that probes keep: whose each is, and its place and bytes.
+    claims: HashMap<u32, (Line, (u64, Content))>,
     /// Where the messages of sends are.
     places: HashMap<u32, (Line, u64)>,
     /// Requests that may stay outstanding.
@@ -131,6 +133,7 @@ pub fn run<R: Send>(size: u32, program: impl Fn(crate::World) -> R + Sync) -> Ve
                         next: 0,
                         begun: 0,
                         posted: HashMap::new(),
+                        claims: HashMap::new(),
                         places: HashMap::new(),
                         staying: 0,
                         stuck: None,
@@ -220,8 +223,22 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
             rank.sit_out(operation.context, Error::of_reason(why, operation.rank));
             return Ok(0);
         }
-        if rank.posted.len() >= OUTSTANDING_MAX as usize {
+        if kind == Kind::Room {
+            // Everything has room.
+            return Ok(0);
+        }
+        if rank.posted.len() + rank.claims.len() >= OUTSTANDING_MAX as usize {
             return Err(Error::TooMany);
+        }
+        let is_claimed = operation.flags & CLAIMED != 0;
+        if is_claimed && !rank.claims.contains_key(&operation.number) {
+            return Err(Error::Invalid);
+        }
+        if operation.flags & NOW != 0 {
+            let shared = rank.job.clone();
+            if rank.find(&shared.0.lock().unwrap(), operation).is_none() {
+                return Ok(0);
+            }
         }
         if kind == Kind::AllToAll && !rank.has_exchanges {
             return Err(Error::NoMemory);
@@ -233,7 +250,7 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
         let me = rank.identity.rank;
         let round = rank.rounds.entry(operation.context).or_default();
         let line_tag = match kind {
-            Kind::Send | Kind::Receive => u64::from(operation.tag),
+            Kind::Send | Kind::Receive | Kind::Probe | Kind::Room => u64::from(operation.tag),
             Kind::AllToAll | Kind::Barrier => {
                 *round += 1;
                 *round << 32
@@ -243,7 +260,7 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
         let mut job = rank.job.0.lock().unwrap();
         let targets = match kind {
             Kind::Send => vec![operation.rank],
-            Kind::Receive => Vec::new(),
+            Kind::Receive | Kind::Probe | Kind::Room => Vec::new(),
             Kind::AllToAll | Kind::Barrier => group(operation, size),
         };
         for (place, to) in (0..).zip(targets) {
@@ -255,7 +272,7 @@ pub unsafe fn post(operation: &Operation) -> Result<u32> {
                     operation.send_bytes,
                     place,
                 ),
-                Kind::Receive | Kind::Barrier => (0, 0),
+                Kind::Receive | Kind::Probe | Kind::Room | Kind::Barrier => (0, 0),
             };
             // SAFETY: the caller's promise to the kernel.
             let message = unsafe { copy_of(operation.send + offset, bytes) };
@@ -366,6 +383,12 @@ pub fn wait_any(
 
 pub fn cancel(request: u32) -> Result<()> {
     with(|rank| {
+        if let Some((line, message)) = rank.claims.remove(&request) {
+            let mut job = rank.job.0.lock().unwrap();
+            job.lines.get_mut(&line).unwrap().insert(0, message);
+            rank.job.1.notify_all();
+            return Ok(());
+        }
         let operation = rank.posted.remove(&request).ok_or(Error::Invalid)?;
         let is_send = operation.kind == Kind::Send as u16;
         if is_send && !rank.is_copied(&operation) {
@@ -382,7 +405,8 @@ pub fn cancel(request: u32) -> Result<()> {
 impl Rank {
     /// A send is done before its message has been received.
     fn is_copied(&self, operation: &Operation) -> bool {
-        self.has_copies && operation.send_bytes <= SHORT
+        let is_synchronous = operation.flags & SYNCHRONOUS != 0;
+        self.has_copies && operation.send_bytes <= SHORT && !is_synchronous
     }
 
     /// This rank takes no part in its next exchange of a context.
@@ -470,6 +494,35 @@ impl Rank {
         Some(result)
     }
 
+    /// The line of the message that a receive or a probe would take.
+    fn find(&self, job: &Job, operation: &Operation) -> Option<Line> {
+        let has = |flag| operation.flags & flag != 0;
+        let fits = |(from, to, context, tag): &Line| {
+            (*to, *context) == (self.identity.rank, operation.context)
+                && (has(ANY_RANK) || *from == operation.rank)
+                && (has(ANY_TAG) && *tag <= u32::MAX.into() || *tag == operation.tag.into())
+        };
+        let lines = job.lines.iter().filter(|(line, _)| fits(line));
+        let lines = lines.filter_map(|(line, waiting)| Some((waiting.first()?.0, *line)));
+        lines.min_by_key(|(place, _)| *place).map(|(_, line)| line)
+    }
+
+    /// A receive or probe that finds nothing fails where its rank has ended, or all others have.
+    fn nobody_left(&self, job: &Job, operation: &Operation, status: Status) -> Option<Status> {
+        let others = (0..self.identity.size).filter(|rank| *rank != self.identity.rank);
+        let mut ended = others.clone().filter(|rank| job.ended[*rank as usize]);
+        let rank = match operation.flags & ANY_RANK {
+            0 => ended.find(|rank| *rank == operation.rank)?,
+            _ if ended.clone().count() == others.count() => ended.next()?,
+            _ => return None,
+        };
+        Some(Status {
+            rank,
+            error: -i32::from(Errno::EHOSTDOWN.number()),
+            ..status
+        })
+    }
+
     /// How an operation ended, if it has.
     fn look(&mut self, job: &mut Job, number: u32) -> Option<Status> {
         let operation = self.posted[&number];
@@ -504,38 +557,33 @@ impl Rank {
                     status.error = failed(Errno::ENOBUFS);
                     return Some(status);
                 }
-                let has = |flag| operation.flags & flag != 0;
-                let found = job
-                    .lines
-                    .iter_mut()
-                    .filter(|((from, to, context, tag), line)| {
-                        (*to, *context) == (me, operation.context)
-                            && (has(ANY_RANK) || *from == operation.rank)
-                            && (has(ANY_TAG) && *tag <= u32::MAX.into() || *tag == line_tag)
-                            && !line.is_empty()
-                    })
-                    .min_by_key(|(_, line)| line[0].0);
-                let Some((line, waiting)) = found else {
-                    let mut ranks = 0..self.identity.size;
-                    let ended = |from: &u32| {
-                        job.ended[*from as usize] && (has(ANY_RANK) || *from == operation.rank)
-                    };
-                    status.rank = ranks.find(ended)?;
-                    status.error = failed(Errno::EHOSTDOWN);
-                    return Some(status);
+                if operation.flags & CLAIMED != 0 {
+                    let (line, (_, content)) = self.claims.remove(&operation.number)?;
+                    (status.rank, status.tag) = (line.0, line.3 as u32);
+                    return Some(received(&operation, status, content));
+                }
+                let Some(line) = self.find(job, &operation) else {
+                    return self.nobody_left(job, &operation, status);
                 };
                 (status.rank, status.tag) = (line.0, line.3 as u32);
-                let (_, Content::Bytes(message)) = waiting.remove(0) else {
+                let (_, content) = job.lines.get_mut(&line).unwrap().remove(0);
+                self.job.1.notify_all();
+                return Some(received(&operation, status, content));
+            }
+            Kind::Room => unreachable!("it is not posted"),
+            Kind::Probe => {
+                let Some(line) = self.find(job, &operation) else {
+                    return self.nobody_left(job, &operation, status);
+                };
+                (status.rank, status.tag) = (line.0, line.3 as u32);
+                let waiting = job.lines.get_mut(&line).unwrap();
+                let Content::Bytes(message) = &waiting[0].1 else {
                     unreachable!("messages have bytes");
                 };
-                self.job.1.notify_all();
                 status.bytes = message.len() as u64;
-                if status.bytes > operation.receive_bytes {
-                    status.error = failed(Errno::EMSGSIZE);
-                    return Some(status);
+                if operation.flags & CLAIM != 0 {
+                    self.claims.insert(number, (line, waiting.remove(0)));
                 }
-                // SAFETY: the receive has room for it.
-                unsafe { put(operation.receive, &message) };
             }
             Kind::AllToAll | Kind::Barrier => {
                 if let Err(why) = self.exchanged(job, &operation, line_tag)? {
@@ -555,6 +603,20 @@ impl Rank {
         }
         Some(status)
     }
+}
+
+/// A message meets its receive.
+fn received(operation: &Operation, mut status: Status, content: Content) -> Status {
+    let Content::Bytes(message) = content else {
+        unreachable!("messages have bytes");
+    };
+    status.bytes = message.len() as u64;
+    match status.bytes > operation.receive_bytes {
+        true => status.error = -i32::from(Errno::EMSGSIZE.number()),
+        // SAFETY: the receive has room for it.
+        false => unsafe { put(operation.receive, &message) },
+    }
+    status
 }
 
 unsafe fn put(address: u64, bytes: &[u8]) {

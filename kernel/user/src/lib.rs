@@ -23,6 +23,7 @@
 //! |---|---|
 //! | [`World`] (`world`) | who we are, send and receive, barrier, time |
 //! | [`Scope`] (`scope`) | operations that go on while the program computes |
+//! | [`Message`], [`Found`] (`message`) | messages that are looked at before they are received |
 //! | `collective` | all-to-all, broadcast, gather, scatter, reductions |
 //! | [`Data`], [`Number`] (`data`) | what can be sent, what can be reduced |
 //! | [`Error`] (`error`) | what can go wrong |
@@ -47,6 +48,7 @@ mod call;
 mod collective;
 mod data;
 mod error;
+mod message;
 mod names;
 mod scope;
 mod world;
@@ -54,6 +56,7 @@ mod world;
 pub use collective::Group;
 pub use data::{Combine, Data, Number};
 pub use error::Error;
+pub use message::{Found, Message};
 pub use scope::{Request, Scope};
 pub use world::{Received, World};
 

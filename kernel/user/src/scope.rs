@@ -10,7 +10,7 @@ use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::mem::size_of_val;
 
-use hearth_abi::exchange::{ANY_RANK, ANY_TAG, Kind, Operation, STATUS_BYTES, Status};
+use hearth_abi::exchange::{ANY_RANK, ANY_TAG, Kind, Operation, STATUS_BYTES, SYNCHRONOUS, Status};
 
 use crate::call::{self, Patience};
 use crate::{Data, Received, Result, World};
@@ -102,8 +102,33 @@ impl<'scope> Scope<'scope, '_> {
         tag: u32,
         data: &'scope [T],
     ) -> Result<Request<'scope>> {
+        self.send_with(to, tag, data, 0)
+    }
+
+    /// As [`Scope::send`], but has finished only when a receive has taken the message, however short
+    /// it is.
+    ///
+    /// # Errors
+    /// Those of [`Scope::send`].
+    pub fn send_synchronous<T: Data>(
+        &'scope self,
+        to: u32,
+        tag: u32,
+        data: &'scope [T],
+    ) -> Result<Request<'scope>> {
+        self.send_with(to, tag, data, SYNCHRONOUS)
+    }
+
+    fn send_with<T: Data>(
+        &'scope self,
+        to: u32,
+        tag: u32,
+        data: &'scope [T],
+        flags: u16,
+    ) -> Result<Request<'scope>> {
         let operation = Operation {
             kind: Kind::Send as u16,
+            flags,
             rank: to,
             context: self.context,
             tag,
@@ -132,7 +157,8 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Begins to receive the next message of a rank or of any, with a tag or with any; [`Received`]
     /// says whose it was. One that takes any rank's fails with [`crate::Error::Lost`] once for each
-    /// rank that has ended.
+    /// rank that is lost, but not for one that has ended without an error, as long as another is
+    /// left.
     ///
     /// # Errors
     /// Those of [`Scope::receive`].

@@ -440,3 +440,44 @@ fn lengths_that_differ_are_an_error_of_every_rank() {
         }
     }
 }
+
+#[test]
+fn a_message_is_looked_at_kept_let_go_and_received() {
+    let results = run(3, |world| {
+        if world.rank() > 0 {
+            world.send(0, 7, &[world.rank(); 3])?;
+            return world.send_synchronous(0, 8, &[world.rank()]);
+        }
+        assert_eq!(world.try_probe(Some(1), Some(9))?, None);
+        let found = world.probe(Some(2), None)?;
+        assert_eq!((found.rank, found.tag, found.bytes), (2, 7, 12));
+        let message = world.claim(Some(2), Some(7))?;
+        assert_eq!(message.found(), found);
+        assert!(world.try_claim(Some(2), Some(7))?.is_none());
+        drop(message);
+        let message = world.claim(Some(2), Some(7))?;
+        let mut values = [0_u32; 4];
+        let received = message.receive(&mut values)?;
+        assert_eq!((received.rank, received.tag, received.count), (2, 7, 3));
+        assert_eq!(values, [2, 2, 2, 0]);
+        // One that does not fit is gone.
+        let message = world.claim(Some(1), Some(7))?;
+        let error = message.receive(&mut values[..1]).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::TooLong {
+                bytes: 12,
+                rank: 1,
+                tag: 7
+            }
+        ));
+        assert!(world.try_probe(Some(1), Some(7))?.is_none());
+        for _ in 0..2 {
+            world.receive_any(None, Some(8), &mut values[..1])?;
+        }
+        // Nobody is left.
+        assert!(matches!(world.probe(None, None), Err(Error::Lost(_))));
+        Ok(())
+    });
+    assert_eq!(results, [Ok(()); 3]);
+}

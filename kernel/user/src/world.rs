@@ -9,7 +9,7 @@ use crate::scope::{self, Scope, carry_out};
 use crate::{Data, Result, call};
 
 /// Messages of the program itself.
-const MESSAGES: u32 = 0;
+pub(crate) const MESSAGES: u32 = 0;
 
 /// The ranks of this job, of which this is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,15 @@ impl World {
         self.scope(|scope| scope.send(to, tag, data).map(drop))
     }
 
+    /// As [`World::send`], but returns only when a receive has taken the message, however short it
+    /// is.
+    ///
+    /// # Errors
+    /// Those of [`World::send`].
+    pub fn send_synchronous<T: Data>(self, to: u32, tag: u32, data: &[T]) -> Result<()> {
+        self.scope(|scope| scope.send_synchronous(to, tag, data).map(drop))
+    }
+
     /// Receives what rank `from` sends with this tag.
     ///
     /// # Errors
@@ -110,7 +119,7 @@ impl World {
 
     /// Receives the next message of a rank or of any, with a tag or with any; what it gives says
     /// whose it was. One that takes any rank's fails with [`crate::Error::Lost`] once for each rank
-    /// that has ended.
+    /// that is lost, but not for one that has ended without an error, as long as another is left.
     ///
     /// # Errors
     /// Those of [`World::receive`].

@@ -115,6 +115,7 @@ impl Job {
                     tag: 0,
                     buffer: BufferId(0),
                     bytes: MESSAGE,
+                    is_synchronous: false,
                 },
                 Op::Receive {
                     from: None,

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use super::credit::Credit;
 use super::grants::Key;
-use super::group::Members;
+use super::group::{Members, Together};
 use super::inbound::Inbound;
 use super::io::Io;
 use super::message::{BlockId, Item, packets};
@@ -76,6 +76,7 @@ pub(super) struct Exchange {
     pub context: u16,
     pub number: u32,
     members: Members,
+    pub signature: u32,
     order: Order,
     scheme: Scheme,
     send: Side,
@@ -148,6 +149,7 @@ impl Exchange {
             op,
             context,
             number,
+            signature: members.signature(Together::Exchange),
             members,
             order,
             scheme,

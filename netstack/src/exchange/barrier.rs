@@ -9,7 +9,7 @@
 //!
 //! Invariant: it is done only after every rank has begun it.
 
-use super::group::Members;
+use super::group::{Members, Together};
 use super::io::Io;
 use super::message::Item;
 use super::{Error, OpId};
@@ -28,6 +28,7 @@ pub(super) struct Barrier {
     pub context: u16,
     pub number: u32,
     members: Members,
+    pub signature: u32,
     stage: u8,
     /// Stages whose token has come.
     arrived: u32,
@@ -66,6 +67,7 @@ impl Barrier {
             op,
             context,
             number,
+            signature: members.signature(Together::Barrier),
             members,
             stage: 0,
             arrived,
@@ -102,6 +104,11 @@ impl Barrier {
     /// It cannot be done.
     pub(super) fn fail(&mut self, error: Error) {
         self.failure.get_or_insert(error);
+    }
+
+    /// The ranks that wait for this one, in some stage.
+    pub(super) fn targets(&self) -> impl Iterator<Item = Rank> {
+        (0..stages(self.members.size())).map(|stage| target(&self.members, stage))
     }
 
     /// Whom it waits for.
@@ -143,6 +150,7 @@ impl Barrier {
             context: self.context,
             number: self.number,
             stage,
+            signature: self.signature,
         };
         io.outbox.push(target(&self.members, stage), token);
     }
@@ -162,6 +170,7 @@ impl Barrier {
             context: self.context,
             number: self.number,
             stage: self.stage,
+            signature: self.signature,
         };
         let source = source(&self.members, self.stage);
         for rank in ended

@@ -17,27 +17,29 @@ use super::alltoall::Exchange;
 use super::barrier::Barrier;
 use super::credit::{Credit, PACED_BELOW};
 use super::grants::{Grants, Train};
-use super::group::Members;
+use super::group::{Members, Together};
 use super::incoming::Receiving;
 use super::io::Io;
 use super::letters::{Letters, Sending};
 use super::liveness::{Liveness, Verdict};
-use super::message::{BlockId, Body, Item, Loss, NOBODY, NUMBER_MASK, Packet};
-use super::numbers::{Line, Numbers};
+use super::message::{BlockId, Body, Item, Loss, NUMBER_MASK, Packet};
+use super::numbers::Numbers;
 use super::outbox::Outbox;
 use super::own::Purpose;
 use super::published::steps::EarlyReports;
 use super::rounds::{Order, ranks_of_a_leaf};
 use super::{
-    Among, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, MAX_OPS, MAX_RANKS, Memory,
-    Op, OpId, PostError, Side, wire,
+    Among, BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, MAX_OPS, MAX_RANKS,
+    Memory, Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
-/// Tokens of barriers that this rank has not reached, by context and number.
+/// Ranks that are ready for exchanges that this one has not begun, beside two of each rank.
+const MAX_EARLY: usize = 256;
+/// Tokens of barriers that this rank has not reached, by context, number and rank.
 const MAX_EARLY_TOKENS: usize = 256;
 /// A barrier that is not done so long after a rank was lost needs that rank. Where a token was lost
 /// its sender may be done with the barrier, and answers who asks for it when it looks at its
@@ -61,17 +63,19 @@ pub struct Endpoint {
     barriers: Vec<Barrier>,
     letters: Letters,
     numbers: Numbers,
-    /// Ranks that are ready for an exchange that this one has not begun, and the bytes of their
-    /// blocks.
-    early: BTreeMap<(u16, u32, Rank), u64>,
+    /// Ranks that are ready for an exchange that this one has not begun: the bytes of their blocks,
+    /// and what they take part in, 0 where a packet of the block was all that came.
+    early: BTreeMap<(u16, u32, Rank), (u64, u32)>,
     /// Published scheme, at the master: ranks that are ready for an exchange that it has not begun.
     early_reports: EarlyReports,
-    /// Stages whose token came before this rank reached the barrier.
-    early_tokens: BTreeMap<(u16, u32), u32>,
+    /// What came of a barrier before this rank reached it, by its number and who says it.
+    early_tokens: BTreeMap<(u16, u32, Rank), EarlyToken>,
     lost: Losses,
     /// The rank whose loss the program was told of last: if it ends, it ends because of it.
     cause: Option<Rank>,
     left: bool,
+    /// It has, and well.
+    is_well: bool,
     outbox: Outbox,
     grants: Grants,
     credit: Credit,
@@ -104,9 +108,11 @@ mod checks;
 mod endings;
 mod losses;
 mod receiving;
+mod together;
 
 pub(super) use endings::reason;
-use losses::Losses;
+pub(super) use losses::Losses;
+use together::EarlyToken;
 
 impl Endpoint {
     /// A rank that has done nothing yet. Invariant: the rank is below the size, and the size at
@@ -135,6 +141,7 @@ impl Endpoint {
             lost: Losses::default(),
             cause: None,
             left: false,
+            is_well: false,
             outbox: Outbox::default(),
             grants: Grants::default(),
             credit: Credit::new(config.rate, config.port_buffer),
@@ -176,6 +183,7 @@ impl Endpoint {
                 tag,
                 buffer,
                 bytes,
+                is_synchronous,
             } => {
                 let sending = Sending {
                     op: id,
@@ -184,6 +192,7 @@ impl Endpoint {
                     tag,
                     buffer,
                     bytes,
+                    is_synchronous,
                 };
                 let io = io!(self, now);
                 if to == self.config.me {
@@ -209,11 +218,53 @@ impl Endpoint {
                     tag,
                     buffer,
                     capacity,
+                    claims: false,
                 };
                 let (letters, io) = (&mut self.letters, io!(self, now));
                 letters
                     .incoming
                     .post(receiving, memory, io, &mut letters.events);
+            }
+            Op::Probe {
+                from,
+                context,
+                tag,
+                claims,
+                waits,
+            } => {
+                let probe = Receiving {
+                    op: id,
+                    from,
+                    context: context as u16,
+                    tag,
+                    buffer: BufferId(0),
+                    capacity: 0,
+                    claims,
+                };
+                let letters = &mut self.letters;
+                if !letters.incoming.probe(probe, waits, &mut letters.events) {
+                    return Err(PostError::NoMessage);
+                }
+            }
+            Op::ReceiveClaimed {
+                claim,
+                buffer,
+                capacity,
+            } => {
+                let receiving = Receiving {
+                    op: id,
+                    from: None,
+                    context: 0,
+                    tag: None,
+                    buffer,
+                    capacity,
+                    claims: false,
+                };
+                let (letters, io) = (&mut self.letters, io!(self, now));
+                let events = &mut letters.events;
+                letters
+                    .incoming
+                    .receive_claimed(claim, receiving, memory, io, events);
             }
             Op::AllToAll {
                 among,
@@ -232,26 +283,17 @@ impl Endpoint {
     /// to hear of that.
     fn note_refused(&mut self, op: &Op, lost: Rank) {
         match *op {
-            Op::Receive { from: None, .. } => self.lost.tell(lost),
+            Op::Receive { from: None, .. } | Op::Probe { from: None, .. } => self.lost.tell(lost),
             Op::AllToAll { ref among, .. } => self.skip_exchange(among, Error::RankLost(lost)),
             Op::Barrier { ref among } => {
-                let (line, context) = (Line::Barriers, among.context as u16);
-                let number = self.numbers.begin(context, line, among.number);
-                self.numbers.spoil(context, line, number);
-                let error = Error::RankLost(lost);
-                self.numbers
-                    .note_fault(line, (context, number), error, None);
+                let signature = self.members(among).signature(Together::Barrier);
+                let (id, _) = self.begin_number(among, signature);
+                self.numbers.spoil(id.0, id.1);
+                self.numbers.note_fault(id, Error::RankLost(lost), None);
             }
-            Op::Send { .. } | Op::Receive { .. } => {}
+            Op::Send { .. } | Op::Receive { .. } | Op::Probe { .. } | Op::ReceiveClaimed { .. } => {
+            }
         }
-    }
-
-    /// The ranks that are ready for an exchange which begins here now, and the bytes of their
-    /// blocks.
-    fn take_early(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u64)> {
-        let all = (context, number, Rank(0))..=(context, number, NOBODY);
-        let early = self.early.extract_if(all, |_, _| true);
-        early.map(|((.., rank), bytes)| (rank, bytes)).collect()
     }
 
     /// The ranks of an operation that was checked.
@@ -279,17 +321,14 @@ impl Endpoint {
         among: &Among,
         (send, receive): (Side, Side),
     ) {
-        let context = among.context as u16;
-        let number = self.numbers.begin(context, Line::Exchanges, among.number);
-        let id = (context, number);
         let members = self.members(among);
-        let me = members.me();
-        let ready = self.take_early(id);
+        let (id, early) = self.begin_number(among, members.signature(Together::Exchange));
+        let (me, ready) = (members.me(), early.ready);
         let (from, to) = (send.layout.part(me), receive.layout.part(me));
         let places = ((send.buffer, from.offset), (receive.buffer, to.offset));
         let how = (self.order_of(&members), self.config.scheme, self.core);
         let io = io!(self, now);
-        let reports = self.early_reports.take(id);
+        let reports = early.reports;
         let mut exchange = Exchange::new(op, id, (send, receive), members, how, reports, io);
         exchange.received_bytes = from.bytes;
         if from.bytes > 0 {
@@ -308,16 +347,22 @@ impl Endpoint {
             }
         }
         self.exchanges.push(exchange);
+        for (rank, theirs) in early.others {
+            self.found_other(rank, id, theirs);
+        }
     }
 
     fn begin_barrier(&mut self, now: Instant, op: OpId, among: &Among) {
-        let context = among.context as u16;
-        let number = self.numbers.begin(context, Line::Barriers, among.number);
-        let (id, members) = ((context, number), self.members(among));
-        let arrived = self.early_tokens.remove(&id).unwrap_or(0);
-        let io = io!(self, now);
-        self.barriers
-            .push(Barrier::new(op, id, members, arrived, io));
+        let members = self.members(among);
+        let (id, early) = self.begin_number(among, members.signature(Together::Barrier));
+        let mut barrier = Barrier::new(op, id, members, early.stages, io!(self, now));
+        if let Some(rank) = early.broken {
+            barrier.fail(Error::Other(rank));
+        }
+        self.barriers.push(barrier);
+        for (rank, theirs) in early.others {
+            self.found_other(rank, id, theirs);
+        }
     }
 
     /// Copies a piece of what this rank sends to itself.
@@ -338,20 +383,20 @@ impl Endpoint {
 
     /// Ends an operation without an event: its memory is not touched again. Peers that wait for it
     /// hear that it does not come; of a message that nobody has begun to receive they never hear.
-    pub fn cancel(&mut self, now: Instant, op: OpId) {
-        self.letters.cancel(op, io!(self, now));
+    /// The message of a claim is nobody's again.
+    pub fn cancel(&mut self, now: Instant, op: OpId, memory: &mut dyn Memory) {
+        self.letters.cancel(op, memory, io!(self, now));
         if let Some(at) = self.exchanges.iter().position(|exchange| exchange.op == op) {
             // Who needs this rank in it hears that, whoever is lost.
             let id = (self.exchanges[at].context, self.exchanges[at].number);
             let error = Error::Withdrawn(self.config.me);
-            self.numbers.note_fault(Line::Exchanges, id, error, None);
+            self.numbers.note_fault(id, error, None);
             self.remove_exchange(at, true);
         }
         if let Some(at) = self.barriers.iter().position(|barrier| barrier.op == op) {
             let barrier = self.remove_barrier(at, true);
             let error = Error::Withdrawn(self.config.me);
-            self.numbers
-                .note_fault(Line::Barriers, barrier.id(), error, None);
+            self.numbers.note_fault(barrier.id(), error, None);
         }
         self.settle(now);
     }
@@ -366,15 +411,14 @@ impl Endpoint {
         let own = &mut letters.incoming.own;
         own.cancel(exchange.op, me, &mut letters.events);
         if spoiled {
-            self.numbers.spoil(context, Line::Exchanges, number);
+            self.numbers.spoil(context, number);
         }
     }
 
     fn remove_barrier(&mut self, at: usize, spoiled: bool) -> Barrier {
         let barrier = self.barriers.remove(at);
         if spoiled {
-            self.numbers
-                .spoil(barrier.context, Line::Barriers, barrier.number);
+            self.numbers.spoil(barrier.context, barrier.number);
         }
         barrier
     }
@@ -413,7 +457,10 @@ impl Endpoint {
         let mut barriers = self.barriers.iter();
         self.exchanges.iter().any(|exchange| exchange.awaits(rank))
             || barriers.any(|barrier| barrier.waits_for() == rank)
-            || self.letters.waits_for().any(|other| other == rank)
+            || self
+                .letters
+                .waits_for(&self.lost)
+                .any(|other| other == rank)
     }
 
     /// Nothing waits to be sent, and every message is acknowledged. Whoever missed an answer may
@@ -455,8 +502,7 @@ impl Endpoint {
             if let Err(error) = result {
                 let id = (exchange.context, exchange.number);
                 let equal_bytes = exchange.equal_bytes();
-                self.numbers
-                    .note_fault(Line::Exchanges, id, error, equal_bytes);
+                self.numbers.note_fault(id, error, equal_bytes);
             }
             self.remove_exchange(at, result.is_err());
             self.finish(op, result);
@@ -469,8 +515,8 @@ impl Endpoint {
             };
             let barrier = self.remove_barrier(at, result.is_err());
             if let Err(error) = result {
-                self.numbers
-                    .note_fault(Line::Barriers, barrier.id(), error, None);
+                self.numbers.note_fault(barrier.id(), error, None);
+                self.pass_on(&barrier, error);
             }
             self.finish(barrier.op, result);
         }
@@ -526,7 +572,9 @@ impl Endpoint {
         let exchanges = self.exchanges.iter();
         let exchanges = exchanges.flat_map(|exchange| exchange.waits_for(turn));
         let barriers = self.barriers.iter().map(Barrier::waits_for);
-        let all = exchanges.chain(barriers).chain(self.letters.waits_for());
+        let all = exchanges
+            .chain(barriers)
+            .chain(self.letters.waits_for(&self.lost));
         let all = all.filter(|rank| *rank != me);
         let all: Vec<Rank> = all.collect();
         let asked = self.liveness.asked();

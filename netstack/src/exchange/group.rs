@@ -4,6 +4,9 @@
 //! job, else where it stands in the list. Schedules, layouts and the order of rounds know places;
 //! datagrams and losses know ranks.
 //!
+//! The *signature* of an operation is a hash of its kind and of its group. Ranks say it with what
+//! they tell each other, so that those who take part in different ones at a number hear so.
+//!
 //! Neighbours: `alltoall` and `barrier` have a group each; [`super::endpoint`] checks it.
 //!
 //! Invariant: no rank has two places, and every place is below the size.
@@ -30,6 +33,22 @@ pub struct Listed {
     ranks: Vec<Rank>,
     /// The places, by rank.
     places: Vec<u32>,
+    /// Hash of the list.
+    hash: u32,
+}
+
+/// What the ranks of a group do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Together {
+    Exchange = 1,
+    Barrier = 2,
+}
+
+/// FNV-1a, word by word.
+const HASH: u32 = 0x811c_9dc5;
+
+fn hash(before: u32, word: u32) -> u32 {
+    (before ^ word).wrapping_mul(0x0100_0193)
 }
 
 /// A list of ranks is no group.
@@ -61,7 +80,13 @@ impl Group {
         if let Some(pair) = pairs.find(|pair| rank(pair[0]) == rank(pair[1])) {
             return Err(GroupError::Twice(rank(pair[0])));
         }
-        Ok(Group::Listed(Arc::new(Listed { ranks, places })))
+        let hash = ranks.iter().fold(HASH, |before, rank| hash(before, rank.0));
+        let listed = Listed {
+            ranks,
+            places,
+            hash,
+        };
+        Ok(Group::Listed(Arc::new(listed)))
     }
 
     /// The greatest rank that it names; none where it names none.
@@ -76,11 +101,20 @@ impl Group {
     pub(super) fn seen_by(&self, me: Rank, size: u32) -> Option<Members> {
         let (group, size) = match self {
             Group::All => (Group::All, size),
+            Group::Listed(listed) if listed.is_all(size) => (Group::All, size),
             Group::Listed(listed) => (self.clone(), listed.ranks.len() as u32),
         };
         let members = Members { group, size, me: 0 };
         let me = members.place(me)?;
         Some(Members { me, ..members })
+    }
+}
+
+impl Listed {
+    /// It names all ranks of a job of so many, each at its own place.
+    fn is_all(&self, size: u32) -> bool {
+        let mut ranks = (0..).zip(&self.ranks);
+        self.ranks.len() == size as usize && ranks.all(|(place, rank)| place == rank.0)
     }
 }
 
@@ -96,6 +130,16 @@ impl Members {
     /// How many there are.
     pub(super) fn size(&self) -> u32 {
         self.size
+    }
+
+    /// What these ranks do together, as they tell each other; never 0. Who does something else, or
+    /// with others, has another signature.
+    pub(super) fn signature(&self, what: Together) -> u32 {
+        let group = match &self.group {
+            Group::All => HASH,
+            Group::Listed(listed) => listed.hash,
+        };
+        hash(hash(group, self.size), what as u32).max(1)
     }
 
     /// The place of this rank.
@@ -175,5 +219,24 @@ mod tests {
         );
         assert!(Group::All.seen_by(Rank(5), 5).is_none());
         assert_eq!(Group::listed(Vec::new()), Err(GroupError::Length));
+        let all = Group::listed((0..5).map(Rank).collect()).unwrap();
+        assert!(all.seen_by(Rank(3), 5).unwrap().is_all());
+        assert!(!all.seen_by(Rank(3), 6).unwrap().is_all());
+    }
+
+    #[test]
+    fn who_does_something_else_or_with_others_has_another_signature() {
+        let list = |ranks: &[u32]| Group::listed(ranks.iter().copied().map(Rank).collect());
+        let groups = [&[0, 1][..], &[1, 0], &[0, 1, 2], &[0, 2], &[2, 1, 0]];
+        let groups = groups.map(|ranks| list(ranks).unwrap());
+        let groups = groups.iter().chain([&Group::All]);
+        let mut signatures: Vec<u32> = groups
+            .map(|group| group.seen_by(Rank(0), 4).unwrap())
+            .flat_map(|of| [Together::Exchange, Together::Barrier].map(|what| of.signature(what)))
+            .collect();
+        let all = signatures.len();
+        signatures.sort_unstable();
+        signatures.dedup();
+        assert_eq!(signatures.len(), all);
     }
 }

@@ -1,12 +1,15 @@
-//! The receiving end of messages: posted receives, messages that nobody has posted one for, and
-//! those that are being pulled.
+//! The receiving end of messages: what is posted meets what comes, or what waits.
 //!
-//! A short message that nobody waits for is kept with its bytes as long as there is room for them.
-//! Then only what it is is kept, and it is pulled like a long one when its receive is posted: so
-//! messages that are not received yet never hold up those behind them.
+//! A short message that nobody waits for is kept with its bytes as long as there is room for them,
+//! here or in the arena that the program has given. Then only what it is is kept, and it is pulled
+//! like a long one when its receive is posted: so messages that are not received yet do not hold up
+//! those behind them, as long as there is room for what they are.
 //!
-//! Neighbours: [`super::letters`] has the sending end; [`super::own`] copies what a rank sends to
-//! itself.
+//! A probe looks at what waits. One that *claims* keeps the message that it finds for the one receive
+//! that names the probe; taken back, the message waits in its old place again.
+//!
+//! Neighbours: [`super::letters`] has the sending end; `posted` finds receives and probes,
+//! `transfers` has what is being pulled; [`super::own`] copies what a rank sends to itself.
 //!
 //! Invariant: messages of a pair are matched in the order of their numbers, and receives in the
 //! order in which they were posted; the bytes of messages that wait are bounded.
@@ -15,7 +18,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::arena::{Arena, Piece};
 use super::credit::Waits;
+use super::endpoint::Losses;
 use super::inbound::Inbound;
 use super::io::Io;
 use super::letters::{Sending, WINDOW, zeroed};
@@ -23,41 +28,25 @@ use super::message::{
     BlockId, Data, Item, Loss, NUMBER_MASK, Offer, is_before, next, packet_bytes, packets,
 };
 use super::own::{OwnCopies, Purpose};
+use super::posted::Posted;
+pub(super) use super::posted::Receiving;
+use super::transfers::{Transfer, Transfers};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::Instant;
 
+mod probes;
+mod room;
+
 /// Most messages that wait to be received, of all ranks.
 const MAX_UNEXPECTED: usize = 4096;
-/// Senders of messages that are pulled from at a time.
-const SENDERS: usize = 2;
-
-/// A posted receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Receiving {
-    pub op: OpId,
-    /// None: from any rank.
-    pub from: Option<Rank>,
-    pub context: u16,
-    /// None: with any tag.
-    pub tag: Option<u32>,
-    pub buffer: BufferId,
-    pub capacity: u64,
-}
-
-impl Receiving {
-    fn takes(&self, sender: Rank, offer: &Offer) -> bool {
-        self.from.is_none_or(|from| from == sender)
-            && self.context == offer.context
-            && self.tag.is_none_or(|tag| tag == offer.tag)
-    }
-}
-
 /// Where the bytes of a message that waits are.
 #[derive(Debug)]
 enum Content {
     /// Here.
     Here(Box<[u8]>),
+    /// In the message's piece of the arena.
+    Kept,
     /// At its sender, which is asked for them.
     There,
     /// In this rank's own memory, which has sent it.
@@ -73,6 +62,10 @@ struct Letter {
     content: Content,
     /// Its place among those of all senders.
     arrival: u64,
+    /// The probe that keeps it for a receive.
+    claim: Option<OpId>,
+    /// What it takes of the arena; none where it has this rank's own room.
+    piece: Option<Piece>,
 }
 
 impl Letter {
@@ -83,18 +76,19 @@ impl Letter {
         }
     }
 
+    /// What a probe hears of it.
+    fn found(&self, sender: Rank, probe: &Receiving) -> Event {
+        Event::Done {
+            op: probe.op,
+            bytes: self.offer.bytes,
+            peer: sender,
+            tag: self.offer.tag,
+        }
+    }
+
     fn is_there(&self, number: u32) -> bool {
         self.offer.number == number && matches!(self.content, Content::There)
     }
-}
-
-/// A message that is being pulled.
-#[derive(Debug)]
-struct Transfer {
-    receiving: Receiving,
-    tag: u32,
-    bytes: u64,
-    inbound: Inbound,
 }
 
 /// What is known of one sender.
@@ -105,7 +99,6 @@ struct From {
     /// Later ones, which must wait for those between.
     early: BTreeMap<u32, Letter>,
     unexpected: VecDeque<Letter>,
-    transfers: BTreeMap<u32, Transfer>,
     /// There was no room for its next message, which nobody waits for: those behind it cannot be
     /// looked at.
     is_held: bool,
@@ -114,15 +107,15 @@ struct From {
 }
 
 impl From {
-    /// What is kept when the program has ended: its sender learns of each message whether it was
-    /// received.
-    fn ended(&self) -> Self {
+    /// What is kept when the program has ended, which was receiving some: its sender learns of each
+    /// message whether it was received.
+    fn ended(&self, receiving: Vec<u32>) -> Self {
         let there = self.unexpected.iter();
         let there = there.filter(|letter| matches!(letter.content, Content::There));
         let unread = there.map(|letter| letter.offer.number);
         From {
             next: self.next,
-            unread: unread.chain(self.transfers.keys().copied()).collect(),
+            unread: unread.chain(receiving).collect(),
             ..From::default()
         }
     }
@@ -132,12 +125,18 @@ impl From {
 #[derive(Debug)]
 pub(super) struct Incoming {
     from: BTreeMap<Rank, From>,
-    /// In the order in which they were posted.
-    posted: VecDeque<Receiving>,
+    posted: Posted,
+    probes: Posted,
+    /// Probes that keep a message for a receive, and whose message it is.
+    claims: BTreeMap<OpId, Rank>,
+    transfers: Transfers,
     pub own: OwnCopies,
+    arena: Arena,
     kept: usize,
     kept_most: usize,
     waiting: usize,
+    /// Of those that wait, messages in this rank's own memory, whose sends are not done.
+    own_waiting: usize,
     arrivals: u64,
     /// Ranks of the job.
     size: u32,
@@ -148,11 +147,16 @@ impl Incoming {
     pub(super) fn new(bytes: usize, size: u32) -> Self {
         Incoming {
             from: BTreeMap::new(),
-            posted: VecDeque::new(),
+            posted: Posted::default(),
+            probes: Posted::default(),
+            claims: BTreeMap::new(),
+            transfers: Transfers::default(),
             own: OwnCopies::default(),
+            arena: Arena::default(),
             kept: 0,
             kept_most: bytes,
             waiting: 0,
+            own_waiting: 0,
             arrivals: 0,
             size,
         }
@@ -163,7 +167,7 @@ impl Incoming {
     }
 
     pub(super) fn inbound_blocks(&self) -> usize {
-        self.from.values().map(|from| from.transfers.len()).sum()
+        self.transfers.len()
     }
 
     /// The message that a receive would take now: its sender and its place among those of its
@@ -175,8 +179,9 @@ impl Incoming {
         };
         let firsts = senders.filter_map(|(&sender, from)| {
             let mut waiting = from.unexpected.iter().enumerate();
-            let (at, letter) =
-                waiting.find(|(_, letter)| receiving.takes(sender, &letter.offer))?;
+            let (at, letter) = waiting.find(|(_, letter)| {
+                letter.claim.is_none() && receiving.takes(sender, &letter.offer)
+            })?;
             Some((letter.arrival, sender, at))
         });
         firsts.min().map(|(_, sender, at)| (sender, at))
@@ -186,15 +191,14 @@ impl Incoming {
     /// fill the room for them, and one that nobody waits for is in front of whatever its sender has
     /// for it.
     pub(super) fn is_stuck(&self, op: OpId) -> bool {
-        let mut posted = self.posted.iter();
-        let sender = posted.find(|receiving| receiving.op == op);
-        let sender = sender.and_then(|receiving| self.from.get(&receiving.from?));
+        let receiving = self.posted.get(op);
+        let sender = receiving.and_then(|receiving| self.from.get(&receiving.from?));
         self.is_full() && sender.is_some_and(|from| from.is_held)
     }
 
     /// There is no room for another message that waits.
     pub(super) fn is_full(&self) -> bool {
-        self.waiting >= MAX_UNEXPECTED
+        self.waiting >= MAX_UNEXPECTED && self.arena.is_full()
     }
 
     /// A receive could be served from what is here, whoever is lost.
@@ -215,10 +219,9 @@ impl Incoming {
             Some((sender, letter))
         });
         match found {
-            None => self.posted.push_back(receiving),
+            None => self.posted.push(receiving),
             Some((sender, letter)) => {
-                self.waiting -= 1;
-                self.kept -= letter.kept_bytes();
+                self.taken(&letter);
                 self.deliver(sender, receiving, letter, memory, io, events);
             }
         }
@@ -226,9 +229,7 @@ impl Incoming {
 
     /// Takes the receive that a message is for, if it is posted.
     fn take_posted(&mut self, sender: Rank, offer: &Offer) -> Option<Receiving> {
-        let mut posted = self.posted.iter();
-        let at = posted.position(|receiving| receiving.takes(sender, offer))?;
-        self.posted.remove(at)
+        self.posted.take(sender, offer)
     }
 
     /// A message of this rank to itself.
@@ -249,6 +250,8 @@ impl Incoming {
             offer,
             content: Content::Own(sending.op, sending.buffer),
             arrival: 0,
+            claim: None,
+            piece: None,
         };
         if let Some(receiving) = self.take_posted(sending.to, &offer) {
             return self.deliver(sending.to, receiving, letter, memory, io, events);
@@ -256,7 +259,8 @@ impl Incoming {
         let bytes = sending.bytes as usize;
         let is_kept = sending.bytes <= SHORT as u64
             && self.kept + bytes <= self.kept_most
-            && self.waiting < MAX_UNEXPECTED;
+            && self.waiting < MAX_UNEXPECTED
+            && !sending.is_synchronous;
         // Without memory for a copy it is copied when it is received.
         if is_kept && let Some(mut payload) = zeroed(bytes) {
             if bytes > 0 && memory.read(sending.buffer, 0, &mut payload).is_err() {
@@ -273,17 +277,33 @@ impl Incoming {
                 tag: sending.tag,
             });
         }
-        self.keep(sending.to, letter);
+        self.keep(sending.to, letter, events);
     }
 
     /// Keeps a message that nobody waits for, as the last one of its sender.
-    fn keep(&mut self, sender: Rank, mut letter: Letter) {
-        self.kept += letter.kept_bytes();
-        self.waiting += 1;
+    fn keep(&mut self, sender: Rank, mut letter: Letter, events: &mut VecDeque<Event>) {
         self.arrivals += 1;
         letter.arrival = self.arrivals;
+        self.insert(sender, letter, events);
+    }
+
+    /// Keeps a message in its place, where probes find it.
+    fn insert(&mut self, sender: Rank, mut letter: Letter, events: &mut VecDeque<Event>) {
+        while letter.claim.is_none()
+            && let Some(probe) = self.probes.take(sender, &letter.offer)
+        {
+            events.push_back(letter.found(sender, &probe));
+            if probe.claims {
+                letter.claim = Some(probe.op);
+                self.claims.insert(probe.op, sender);
+            }
+        }
+        self.count(&letter);
         let from = self.from.entry(sender).or_default();
-        from.unexpected.push_back(letter);
+        let at = from
+            .unexpected
+            .partition_point(|other| other.arrival < letter.arrival);
+        from.unexpected.insert(at, letter);
     }
 
     /// A message is offered, perhaps with its bytes.
@@ -300,7 +320,7 @@ impl Incoming {
         let expected = from.next;
         if is_before(offer.number, expected) || from.early.contains_key(&offer.number) {
             let mut waiting = from.unexpected.iter().chain(from.early.values());
-            let is_pending = from.transfers.contains_key(&offer.number)
+            let is_pending = self.transfers.has((sender, offer.number))
                 || waiting.any(|letter| letter.is_there(offer.number));
             return answer(sender, offer.number, !is_pending, io);
         }
@@ -309,6 +329,8 @@ impl Incoming {
             offer,
             content: payload.map_or(Content::There, Content::Here),
             arrival: 0,
+            claim: None,
+            piece: None,
         };
         let posted = match is_next {
             true => self.take_posted(sender, &offer),
@@ -323,20 +345,18 @@ impl Incoming {
         }
         // Those before it must still have room, so one that is early has half of it.
         let share = if is_next { 1 } else { 2 };
-        if is_far(offer.number, expected) || self.waiting >= MAX_UNEXPECTED / share {
+        let is_far = is_far(offer.number, expected);
+        if is_far || !self.make_room(&mut letter, share, memory) {
             if let Some(from) = self.from.get_mut(&sender) {
                 from.is_held |= is_next;
             }
             return;
         }
-        if self.kept + letter.kept_bytes() > self.kept_most / share {
-            letter.content = Content::There;
-        }
-        let is_here = matches!(letter.content, Content::Here(_));
+        let is_here = matches!(letter.content, Content::Here(_) | Content::Kept);
         answer(sender, offer.number, is_here, io);
         if is_next {
             self.pass(sender);
-            self.keep(sender, letter);
+            self.keep(sender, letter, events);
             self.catch_up(sender, memory, io, events);
         } else {
             self.keep_early(sender, letter);
@@ -351,8 +371,7 @@ impl Incoming {
     }
 
     fn keep_early(&mut self, sender: Rank, letter: Letter) {
-        self.kept += letter.kept_bytes();
-        self.waiting += 1;
+        self.count(&letter);
         let from = self.from.entry(sender).or_default();
         from.early.insert(letter.offer.number, letter);
     }
@@ -370,13 +389,13 @@ impl Incoming {
                 return;
             };
             from.next = next(from.next);
-            self.waiting -= 1;
-            self.kept -= letter.kept_bytes();
+            self.taken(&letter);
             if matches!(letter.content, Content::Withdrawn) {
+                self.give_back(letter.piece);
                 continue;
             }
             match self.take_posted(sender, &letter.offer) {
-                None => self.keep(sender, letter),
+                None => self.keep(sender, letter, events),
                 Some(receiving) => self.deliver(sender, receiving, letter, memory, io, events),
             }
         }
@@ -393,6 +412,7 @@ impl Incoming {
         events: &mut VecDeque<Event>,
     ) {
         let offer = letter.offer;
+        self.give_back(letter.piece);
         let done = |op| Event::Done {
             op,
             bytes: offer.bytes,
@@ -425,6 +445,18 @@ impl Incoming {
                     Err(Gone) => failed(Error::Gone),
                 });
             }
+            Content::Kept => {
+                let mut bytes = [0; SHORT];
+                let bytes = &mut bytes[..offer.bytes as usize];
+                let copied = letter.piece.ok_or(Gone).and_then(|piece| {
+                    memory.read(piece.buffer, piece.offset, bytes)?;
+                    memory.write(receiving.buffer, 0, bytes)
+                });
+                events.push_back(match (copied, offer.bytes) {
+                    (Ok(()), _) | (_, 0) => done(receiving.op),
+                    (Err(Gone), _) => failed(Error::Gone),
+                });
+            }
             Content::Own(send, source) => self.own.add(
                 Purpose::Message {
                     send,
@@ -446,8 +478,7 @@ impl Incoming {
                     bytes: offer.bytes,
                     inbound: Inbound::new(packets(offer.bytes), 0, io.now),
                 };
-                let from = self.from.entry(sender).or_default();
-                from.transfers.insert(offer.number, transfer);
+                self.transfers.insert((sender, offer.number), transfer);
             }
         }
     }
@@ -467,11 +498,7 @@ impl Incoming {
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let Some(from) = self.from.get_mut(&sender) else {
-            io.counters.duplicates += u64::from(data.packets.count_ones());
-            return;
-        };
-        let Some(transfer) = from.transfers.get_mut(&number) else {
+        let Some(transfer) = self.transfers.get_mut((sender, number)) else {
             io.counters.duplicates += u64::from(data.packets.count_ones());
             return;
         };
@@ -515,16 +542,14 @@ impl Incoming {
             },
             Ok(()) => return,
         };
-        io.credit.change(transfer.inbound.outstanding(), 0);
-        from.transfers.remove(&number);
+        self.transfers.remove((sender, number), io);
         answer(sender, number, true, io);
         events.push_back(event);
     }
 
     /// The sender has sent all that it was asked for.
     pub(super) fn served(&mut self, sender: Rank, number: u32, serial: u16, io: &mut Io<'_>) {
-        let from = self.from.get_mut(&sender);
-        if let Some(transfer) = from.and_then(|from| from.transfers.get_mut(&number)) {
+        if let Some(transfer) = self.transfers.get_mut((sender, number)) {
             let before = transfer.inbound.outstanding();
             transfer.inbound.served(io.now, serial);
             io.credit.change(before, transfer.inbound.outstanding());
@@ -541,9 +566,7 @@ impl Incoming {
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let from = self.from.entry(sender).or_default();
-        if let Some(transfer) = from.transfers.remove(&number) {
-            io.credit.change(transfer.inbound.outstanding(), 0);
+        if let Some(transfer) = self.transfers.remove((sender, number), io) {
             events.push_back(Event::Failed {
                 op: transfer.receiving.op,
                 error: Error::Withdrawn(sender),
@@ -553,10 +576,9 @@ impl Incoming {
         if gone {
             return;
         }
+        let from = self.from.entry(sender).or_default();
         if is_before(number, from.next) {
-            let before = from.unexpected.len();
-            from.unexpected.retain(|letter| !letter.is_there(number));
-            self.waiting -= before - from.unexpected.len();
+            self.discard(sender, |letter| letter.is_there(number));
         } else if number == from.next {
             self.pass(sender);
             self.catch_up(sender, memory, io, events);
@@ -577,150 +599,106 @@ impl Incoming {
                 offer,
                 content: Content::Withdrawn,
                 arrival: 0,
+                claim: None,
+                piece: None,
             };
             self.keep_early(sender, letter);
         }
         answer(sender, number, true, io);
     }
 
-    /// Asks for packets, as far as the credit goes. What exchanges have asked for of later rounds
-    /// takes nothing from messages.
+    /// Asks for packets, as far as the credit goes.
     pub(super) fn pull(&mut self, io: &mut Io<'_>) {
-        let transfers = self.from.values().flat_map(|from| from.transfers.values());
-        let outstanding = transfers.map(|transfer| transfer.inbound.outstanding());
-        let (mut active, mut used) = (0, 0);
-        for packets in outstanding.filter(|packets| *packets > 0) {
-            active += 1;
-            used += packets;
-        }
-        for (sender, from) in &mut self.from {
-            for (number, transfer) in &mut from.transfers {
-                let inbound = &mut transfer.inbound;
-                let before = inbound.outstanding();
-                if before == 0 && active >= SENDERS {
-                    continue;
-                }
-                let wants = inbound.wants();
-                let each = io.credit.each();
-                let most = wants
-                    .min(each.saturating_sub(before))
-                    .min(io.credit.total().saturating_sub(used))
-                    .min(io.credit.room());
-                let worth = io.credit.worth().min(each);
-                let is_worth = most >= worth || most == wants || inbound.has_lost();
-                if most == 0 || !is_worth {
-                    continue;
-                }
-                let Some((pull, again)) = inbound.ask(io.now, most, true) else {
-                    continue;
-                };
-                active += usize::from(before == 0);
-                io.count_again(again);
-                io.credit.asked(io.now, *sender, pull.first);
-                io.credit.change(before, inbound.outstanding());
-                used += inbound.outstanding() - before;
-                let block = BlockId::Message(*number);
-                io.outbox.push(*sender, Item::Pull { block, pull });
-            }
-        }
+        self.transfers.pull(io);
     }
 
-    /// Senders of messages that are waited for: all ranks where a receive takes one of any.
-    pub(super) fn waits_for(&self) -> impl Iterator<Item = Rank> {
-        let any = self.posted.iter().any(|receiving| receiving.from.is_none());
-        let posted = self.posted.iter().filter_map(|receiving| receiving.from);
-        let pulled = self.from.iter();
-        let pulled = pulled.filter(|(_, from)| !from.transfers.is_empty());
+    /// Senders of messages that are waited for: where a receive takes one of any rank, all ranks
+    /// of which messages may still come.
+    pub(super) fn waits_for<'a>(&'a self, lost: &'a Losses) -> impl Iterator<Item = Rank> + 'a {
+        let any = self.posted.has_any() || self.probes.has_any();
+        let posted = self.posted.senders().chain(self.probes.senders());
         let all = 0..if any { self.size } else { 0 };
         posted
-            .chain(pulled.map(|(rank, _)| *rank))
-            .chain(all.map(Rank))
+            .flatten()
+            .chain(self.transfers.senders())
+            .chain(all.map(Rank).filter(|rank| !lost.is_silent(*rank)))
     }
 
-    /// A rank is lost: what was to come from it fails, and receives from any rank, which might wait
-    /// for it. Short messages that are here can still be received. Returns whether a receive from
-    /// any rank failed.
+    /// A rank is lost: what was to come from it fails, and where `fails_any` receives from any
+    /// rank, which might wait for it. Short messages that are here can still be received. Returns
+    /// whether a receive from any rank failed.
     pub(super) fn lose(
         &mut self,
         rank: Rank,
+        fails_any: bool,
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) -> bool {
-        let any = self.posted.iter().any(|receiving| receiving.from.is_none());
-        let error = Error::RankLost(rank);
-        self.posted.retain(|receiving| {
-            let stays = receiving.from.is_some_and(|from| from != rank);
-            if !stays {
-                let op = receiving.op;
-                events.push_back(Event::Failed { op, error });
-            }
-            stays
-        });
-        let Some(from) = self.from.get_mut(&rank) else {
-            return any;
-        };
-        for transfer in core::mem::take(&mut from.transfers).into_values() {
-            io.credit.change(transfer.inbound.outstanding(), 0);
-            let op = transfer.receiving.op;
-            events.push_back(Event::Failed { op, error });
+        let any = fails_any && (self.posted.has_any() || self.probes.has_any());
+        let mut lost = self.posted.take_of(rank, fails_any);
+        lost.extend(self.probes.take_of(rank, fails_any));
+        for number in self.transfers.numbers(rank) {
+            let transfer = self.transfers.remove((rank, number), io);
+            lost.extend(transfer.map(|transfer| transfer.receiving.op));
         }
-        let before = from.unexpected.len();
-        from.unexpected
-            .retain(|letter| !matches!(letter.content, Content::There));
+        let error = Error::RankLost(rank);
+        events.extend(lost.into_iter().map(|op| Event::Failed { op, error }));
         // Those that came too early stay: a rank that ended well still repeats what was lost before
         // them.
-        self.waiting -= before - from.unexpected.len();
+        self.discard(rank, |letter| matches!(letter.content, Content::There));
         any
     }
 
-    /// An operation is not wanted any more.
-    pub(super) fn cancel(&mut self, op: OpId, io: &mut Io<'_>, events: &mut VecDeque<Event>) {
-        self.posted.retain(|receiving| receiving.op != op);
-        self.own.cancel(op, io.me, events);
-        for (sender, from) in &mut self.from {
-            let before = from.unexpected.len();
-            from.unexpected
-                .retain(|letter| !matches!(letter.content, Content::Own(own, _) if own == op));
-            self.waiting -= before - from.unexpected.len();
-            let mut transfers = from.transfers.iter();
-            let number = transfers
-                .find(|(_, transfer)| transfer.receiving.op == op)
-                .map(|(number, _)| *number);
-            if let Some(transfer) = number.and_then(|number| from.transfers.remove(&number)) {
-                io.credit.change(transfer.inbound.outstanding(), 0);
-                // Its sender is not kept waiting.
-                answer(*sender, number.unwrap_or_default(), true, io);
-            }
+    /// An operation is not wanted any more; of a claim the message is nobody's any more.
+    pub(super) fn cancel(
+        &mut self,
+        op: OpId,
+        memory: &mut dyn Memory,
+        io: &mut Io<'_>,
+        events: &mut VecDeque<Event>,
+    ) {
+        if self.posted.remove(op) || self.probes.remove(op) {
+            return;
         }
+        if self.claims.contains_key(&op) {
+            return self.put_back(op, memory, io, events);
+        }
+        if let Some((sender, number)) = self.transfers.of_op(op) {
+            self.transfers.remove((sender, number), io);
+            // Its sender is not kept waiting.
+            return answer(sender, number, true, io);
+        }
+        self.own.cancel(op, io.me, events);
+        let is_of = |letter: &Letter| matches!(letter.content, Content::Own(own, _) if own == op);
+        self.discard(io.me, is_of);
     }
 
     /// Operations that are posted and not done.
     pub(super) fn operations(&self) -> usize {
-        let of = |from: &From| {
-            let own = from.unexpected.iter();
-            let own = own.filter(|letter| matches!(letter.content, Content::Own(..)));
-            own.count() + from.transfers.len()
-        };
-        self.posted.len() + self.own.operations() + self.from.values().map(of).sum::<usize>()
+        let posted = self.posted.len() + self.probes.len() + self.transfers.len();
+        posted + self.own.operations() + self.own_waiting
     }
 
     /// The program has ended: everything is forgotten but which messages were received, and those
     /// whose messages wait are told.
     pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
-        for (sender, from) in &mut self.from {
-            let (sender, from) = (*sender, core::mem::replace(from, From::ended(from)));
-            let transfers = from.transfers.values();
-            let outstanding = transfers.map(|transfer| transfer.inbound.outstanding());
-            io.credit.change(outstanding.sum(), 0);
+        for (&sender, from) in &mut self.from {
+            let receiving = self.transfers.numbers(sender);
+            for number in &receiving {
+                self.transfers.remove((sender, *number), io);
+            }
             let mut waiting = from.unexpected.iter().chain(from.early.values());
             let pending = waiting.any(|letter| matches!(letter.content, Content::There));
-            if sender != io.me && (pending || !from.transfers.is_empty()) {
+            if sender != io.me && (pending || !receiving.is_empty()) {
                 io.outbox.push(sender, Item::Lost(loss));
             }
+            *from = From::ended(from, receiving);
         }
-        self.posted.clear();
+        (self.posted, self.probes) = (Posted::default(), Posted::default());
+        self.claims.clear();
+        self.arena = Arena::default();
         self.own = OwnCopies::default();
-        (self.kept, self.waiting) = (0, 0);
+        (self.kept, self.waiting, self.own_waiting) = (0, 0, 0);
     }
 
     /// The program has ended, and a message is offered again: answers that it was received, if it
@@ -737,27 +715,12 @@ impl Incoming {
 
     /// When something is due.
     pub(super) fn deadline(&self, waits: Waits) -> Instant {
-        let transfers = self.from.values().flat_map(|from| from.transfers.values());
-        let deadlines = transfers.filter_map(|transfer| transfer.inbound.deadline(waits));
-        deadlines.min().unwrap_or(Instant::FAR_FUTURE)
+        self.transfers.deadline(waits)
     }
 
     /// Does what is due.
     pub(super) fn tick(&mut self, io: &mut Io<'_>) {
-        let waits = io.credit.waits();
-        for (sender, from) in &mut self.from {
-            for (number, transfer) in &mut from.transfers {
-                let inbound = &mut transfer.inbound;
-                if inbound.deadline(waits).is_some_and(|at| at <= io.now) {
-                    let before = inbound.outstanding();
-                    if let Some(pull) = inbound.time_out(io.now, waits) {
-                        let block = BlockId::Message(*number);
-                        io.outbox.push(*sender, Item::Pull { block, pull });
-                    }
-                    io.credit.change(before, inbound.outstanding());
-                }
-            }
-        }
+        self.transfers.tick(io);
     }
 }
 
@@ -770,7 +733,10 @@ fn is_far(number: u32, expected: u32) -> bool {
 fn answer(to: Rank, number: u32, is_here: bool, io: &mut Io<'_>) {
     let block = BlockId::Message(number);
     let item = if is_here {
-        Item::Got { block }
+        Item::Got {
+            block,
+            signature: 0,
+        }
     } else {
         Item::Known { number }
     };

@@ -16,13 +16,14 @@
 //! received.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::credit::Waits;
+use super::endpoint::Losses;
 use super::incoming::Incoming;
 use super::io::Io;
-use super::message::{BlockId, Body, Data, Item, Loss, Offer, Pull, next};
+use super::message::{BlockId, Body, Data, Item, Loss, NUMBER_MASK, Offer, Pull};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
@@ -41,6 +42,9 @@ pub(super) const WINDOW: u32 = 32;
 const LONGEST_WAIT: Micros = Micros::from_millis(200);
 /// A message that its receiver knows is offered again after so long: the answer to it may be lost.
 const KNOWN_WAIT: Micros = Micros::from_millis(100);
+/// The longest wait grows by so much with each message to one receiver, so that those that are known
+/// take at most 10,000 offers a second however many they are, of which 16 go in a datagram.
+const KNOWN_EACH: Micros = Micros(100);
 /// Most that the wait doubles.
 const MAX_DOUBLINGS: u32 = 8;
 
@@ -78,16 +82,70 @@ struct Outgoing {
     copy: Option<Box<[u8]>>,
     buffer: BufferId,
     state: State,
+    is_synchronous: bool,
     offered: bool,
     known: bool,
     due: Instant,
     doublings: u32,
 }
 
+/// What there is for one receiver. Messages have places from 0 on, of which their numbers are the
+/// low bits.
 #[derive(Debug, Default)]
 struct Out {
-    next: u32,
-    letters: VecDeque<Outgoing>,
+    /// Place of the next one.
+    next: u64,
+    letters: BTreeMap<u64, Outgoing>,
+    /// Those from this place on were not offered.
+    unoffered: u64,
+    /// Those that are offered and not known.
+    unknown: BTreeSet<u64>,
+}
+
+impl Out {
+    /// The place of the last message with a number, if it is still there.
+    fn place(&self, number: u32) -> Option<u64> {
+        let back = u64::from((self.next as u32).wrapping_sub(number) & NUMBER_MASK);
+        let place = self.next.checked_sub(back)?;
+        self.letters.contains_key(&place).then_some(place)
+    }
+
+    /// Its receiver has heard of a message.
+    fn is_known(&mut self, place: u64) -> Option<&mut Outgoing> {
+        self.unknown.remove(&place);
+        let letter = self.letters.get_mut(&place)?;
+        (letter.known, letter.doublings) = (true, 0);
+        Some(letter)
+    }
+}
+
+/// When messages are offered again: the receiver of each, and its place.
+#[derive(Debug, Default)]
+struct Dues(BTreeSet<(Instant, Rank, u64)>);
+
+impl Dues {
+    fn set(&mut self, (to, place): (Rank, u64), letter: &mut Outgoing, due: Instant) {
+        self.0.remove(&(letter.due, to, place));
+        letter.due = due;
+        if due != Instant::FAR_FUTURE {
+            self.0.insert((due, to, place));
+        }
+    }
+
+    fn forget(&mut self, to: Rank, place: u64, letter: &Outgoing) {
+        self.0.remove(&(letter.due, to, place));
+    }
+
+    fn first(&self) -> Instant {
+        self.0.first().map_or(Instant::FAR_FUTURE, |(due, ..)| *due)
+    }
+
+    /// The first, if it is due.
+    fn pop(&mut self, now: Instant) -> Option<(Rank, u64)> {
+        let &(due, to, place) = self.0.first().filter(|(due, ..)| *due <= now)?;
+        self.0.remove(&(due, to, place));
+        Some((to, place))
+    }
 }
 
 /// A posted send.
@@ -99,37 +157,24 @@ pub(super) struct Sending {
     pub tag: u32,
     pub buffer: BufferId,
     pub bytes: u64,
+    /// It is done when its receiver has it.
+    pub is_synchronous: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Letters {
     out: BTreeMap<Rank, Out>,
+    /// Sends that are not done: the receiver, and the place of the message.
+    ops: BTreeMap<OpId, (Rank, u64)>,
     pub incoming: Incoming,
     /// Short messages to be sent, by receiver and number.
     ready: VecDeque<(Rank, u32)>,
     copied: usize,
     copies_most: usize,
     withdrawn: usize,
-    due: Instant,
+    dues: Dues,
     pub events: VecDeque<Event>,
-}
-
-impl Outgoing {
-    /// It is not to be received any more; says when that is said again.
-    fn withdraw(&mut self, to: Rank, io: &mut Io<'_>) -> Instant {
-        self.state = State::Withdrawn;
-        let block = BlockId::Message(self.offer.number);
-        io.grants.remove((0, to, block));
-        if !self.offered {
-            // Its turn comes.
-            return Instant::FAR_FUTURE;
-        }
-        (self.known, self.doublings) = (false, 0);
-        io.outbox.push(to, Item::Refuse { block, gone: false });
-        self.due = io.now + io.credit.wait();
-        self.due
-    }
 }
 
 impl Letters {
@@ -138,12 +183,13 @@ impl Letters {
     pub(super) fn new(bytes: usize, size: u32) -> Self {
         Letters {
             out: BTreeMap::new(),
+            ops: BTreeMap::new(),
             incoming: Incoming::new(bytes, size),
             ready: VecDeque::new(),
             copied: 0,
             copies_most: bytes,
             withdrawn: 0,
-            due: Instant::FAR_FUTURE,
+            dues: Dues::default(),
             events: VecDeque::new(),
         }
     }
@@ -183,25 +229,29 @@ impl Letters {
         let is_done = copy.is_some();
         let out = self.out.entry(sending.to).or_default();
         let offer = Offer {
-            number: out.next,
+            number: out.next as u32 & NUMBER_MASK,
             context: sending.context,
             tag: sending.tag,
             bytes: sending.bytes,
         };
-        out.next = next(out.next);
-        out.letters.push_back(Outgoing {
+        let place = out.next;
+        out.next += 1;
+        let letter = Outgoing {
             offer,
             op: (!is_done).then_some(sending.op),
             copy,
             buffer: sending.buffer,
             state: State::Whole,
+            is_synchronous: sending.is_synchronous,
             offered: false,
             known: false,
             due: Instant::FAR_FUTURE,
             doublings: 0,
-        });
-        if is_done {
-            self.done(sending.op, sending.bytes, sending.to, sending.tag);
+        };
+        out.letters.insert(place, letter);
+        match is_done {
+            true => self.done(sending.op, sending.bytes, sending.to, sending.tag),
+            false => drop(self.ops.insert(sending.op, (sending.to, place))),
         }
         self.offer_more(sending.to, io);
     }
@@ -213,7 +263,8 @@ impl Letters {
         memory: &mut dyn Memory,
     ) -> Result<Option<Box<[u8]>>, Gone> {
         let bytes = sending.bytes as usize;
-        if sending.bytes > SHORT as u64 || self.copied + charge(bytes) > self.copies_most {
+        let is_copied = sending.bytes <= SHORT as u64 && !sending.is_synchronous;
+        if !is_copied || self.copied + charge(bytes) > self.copies_most {
             return Ok(None);
         }
         // Without memory for it the message is pulled like a long one.
@@ -245,21 +296,15 @@ impl Letters {
         let Some(out) = self.out.get_mut(&to) else {
             return;
         };
-        let in_flight = out
-            .letters
-            .iter()
-            .filter(|letter| letter.offered && !letter.known)
-            .count();
-        let mut room = (WINDOW as usize).saturating_sub(in_flight);
-        for letter in out.letters.iter_mut().filter(|letter| !letter.offered) {
-            // The receiver keeps numbers of a window behind the first that it misses.
-            if room == 0 {
-                break;
-            }
-            room -= 1;
+        // The receiver keeps numbers of a window behind the first that it misses.
+        while out.unknown.len() < WINDOW as usize
+            && let Some((&place, letter)) = out.letters.range_mut(out.unoffered..).next()
+        {
+            out.unoffered = place + 1;
+            out.unknown.insert(place);
             letter.offered = true;
-            letter.due = io.now + io.credit.wait();
-            self.due = self.due.min(letter.due);
+            self.dues
+                .set((to, place), letter, io.now + io.credit.wait());
             offer(&mut self.ready, to, letter, io);
         }
     }
@@ -325,6 +370,7 @@ impl Letters {
         io.outbox.push(to, Item::Refuse { block, gone: true });
         io.outbox.push(to, Item::Offer(letter.offer));
         if let Some(op) = op {
+            self.ops.remove(&op);
             self.failed(op, Error::Gone);
         }
     }
@@ -338,10 +384,8 @@ impl Letters {
             let gone = state == State::Gone;
             return io.outbox.push(from, Item::Refuse { block, gone });
         };
-        letter.known = true;
-        letter.doublings = 0;
-        letter.due = io.now + KNOWN_WAIT;
         let bytes = letter.offer.bytes;
+        self.set_known(from, number, io);
         if let Some(serial) = io.grants.pull((0, from, block), bytes, pull) {
             io.outbox.push(from, Item::Served { block, serial });
         }
@@ -350,12 +394,17 @@ impl Letters {
 
     /// A receiver knows of a message.
     pub(super) fn known(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
-        if let Some(letter) = outgoing(&mut self.out, from, number) {
-            letter.known = true;
-            letter.doublings = 0;
-            letter.due = io.now + KNOWN_WAIT;
-        }
+        self.set_known(from, number, io);
         self.offer_more(from, io);
+    }
+
+    fn set_known(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
+        if let Some(out) = self.out.get_mut(&from)
+            && let Some(place) = out.place(number)
+            && let Some(letter) = out.is_known(place)
+        {
+            self.dues.set((from, place), letter, io.now + KNOWN_WAIT);
+        }
     }
 
     /// A receiver has all of a message.
@@ -363,22 +412,28 @@ impl Letters {
         let Some(out) = self.out.get_mut(&from) else {
             return;
         };
-        let Some(at) = out
-            .letters
-            .iter()
-            .position(|letter| letter.offer.number == number)
-        else {
+        let Some(place) = out.place(number) else {
             return;
         };
-        if let Some(letter) = out.letters.remove(at) {
-            self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
-            self.withdrawn -= usize::from(letter.state == State::Withdrawn);
+        out.unknown.remove(&place);
+        if let Some(letter) = out.letters.remove(&place) {
             io.grants.remove((0, from, BlockId::Message(number)));
-            if let Some(op) = letter.op {
+            if let Some(op) = self.forget(from, place, &letter) {
                 self.done(op, letter.offer.bytes, from, letter.offer.tag);
             }
         }
         self.offer_more(from, io);
+    }
+
+    /// A message is not on its way any more. Gives the operation that is to be told.
+    fn forget(&mut self, to: Rank, place: u64, letter: &Outgoing) -> Option<OpId> {
+        self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
+        self.withdrawn -= usize::from(letter.state == State::Withdrawn);
+        self.dues.forget(to, place, letter);
+        if let Some(op) = letter.op {
+            self.ops.remove(&op);
+        }
+        letter.op
     }
 
     /// Bytes of a packet that is to be sent.
@@ -417,110 +472,124 @@ impl Letters {
     }
 
     /// Everybody that something is waited for from.
-    pub(super) fn waits_for(&self) -> impl Iterator<Item = Rank> {
+    pub(super) fn waits_for<'a>(&'a self, lost: &'a Losses) -> impl Iterator<Item = Rank> + 'a {
         let receivers = self.out.iter().filter(|(_, out)| !out.letters.is_empty());
         receivers
             .map(|(rank, _)| *rank)
-            .chain(self.incoming.waits_for())
+            .chain(self.incoming.waits_for(lost))
     }
 
-    /// A rank is lost: what needs it fails. Returns whether a receive from any rank did.
-    pub(super) fn lose(&mut self, rank: Rank, io: &mut Io<'_>) -> bool {
+    /// A rank is lost: what needs it fails, also receives from any rank where `fails_any`. Returns
+    /// whether one did.
+    pub(super) fn lose(&mut self, rank: Rank, fails_any: bool, io: &mut Io<'_>) -> bool {
         if let Some(out) = self.out.remove(&rank) {
-            for letter in out.letters {
-                self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
-                self.withdrawn -= usize::from(letter.state == State::Withdrawn);
-                if let Some(op) = letter.op {
-                    self.events.push_back(Event::Failed {
-                        op,
-                        error: Error::RankLost(rank),
-                    });
+            for (place, letter) in out.letters {
+                if let Some(op) = self.forget(rank, place, &letter) {
+                    self.failed(op, Error::RankLost(rank));
                 }
             }
         }
         io.grants
             .retain(|to, block| to != rank || !matches!(block, BlockId::Message(_)));
-        self.incoming.lose(rank, io, &mut self.events)
+        self.incoming.lose(rank, fails_any, io, &mut self.events)
     }
 
     /// An operation is not wanted any more: its memory is not touched again.
-    pub(super) fn cancel(&mut self, op: OpId, io: &mut Io<'_>) {
-        for (to, out) in &mut self.out {
-            let mut letters = out.letters.iter_mut();
-            if let Some(letter) = letters.find(|letter| letter.op == Some(op)) {
-                letter.op = None;
-                self.withdrawn += 1;
-                self.due = self.due.min(letter.withdraw(*to, io));
-            }
+    pub(super) fn cancel(&mut self, op: OpId, memory: &mut dyn Memory, io: &mut Io<'_>) {
+        match self.ops.remove(&op) {
+            Some((to, place)) => self.withdraw(to, place, io),
+            None => self.incoming.cancel(op, memory, io, &mut self.events),
         }
-        self.incoming.cancel(op, io, &mut self.events);
+    }
+
+    /// A message is not to be received any more.
+    fn withdraw(&mut self, to: Rank, place: u64, io: &mut Io<'_>) {
+        let Some(out) = self.out.get_mut(&to) else {
+            return;
+        };
+        let Some(letter) = out.letters.get_mut(&place) else {
+            return;
+        };
+        self.withdrawn += 1;
+        (letter.op, letter.state) = (None, State::Withdrawn);
+        let block = BlockId::Message(letter.offer.number);
+        io.grants.remove((0, to, block));
+        // The turn of one that was not offered comes.
+        if letter.offered {
+            out.unknown.insert(place);
+            (letter.known, letter.doublings) = (false, 0);
+            io.outbox.push(to, Item::Refuse { block, gone: false });
+            self.dues
+                .set((to, place), letter, io.now + io.credit.wait());
+        }
     }
 
     /// Operations that are posted and not done.
     pub(super) fn operations(&self) -> usize {
-        let letters = self.out.values().flat_map(|out| out.letters.iter());
-        letters.filter(|letter| letter.op.is_some()).count() + self.incoming.operations()
+        self.ops.len() + self.incoming.operations()
     }
 
     /// The program has ended: what waits in its memory is not to be received any more; copies still
     /// go.
     pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
-        for (to, out) in &mut self.out {
-            let copies = out.letters.iter().any(|letter| letter.copy.is_some());
+        let mut fresh = Vec::new();
+        for (&to, out) in &mut self.out {
+            let copies = out.letters.values().any(|letter| letter.copy.is_some());
             if !copies && !out.letters.is_empty() {
-                let withdrawn = out.letters.iter().filter(|l| l.state == State::Withdrawn);
-                self.withdrawn -= withdrawn.count();
-                out.letters.clear();
+                for (place, letter) in core::mem::take(&mut out.letters) {
+                    self.withdrawn -= usize::from(letter.state == State::Withdrawn);
+                    self.dues.forget(to, place, &letter);
+                }
+                out.unknown.clear();
                 io.grants
-                    .retain(|at, block| at != *to || !matches!(block, BlockId::Message(_)));
-                io.outbox.push(*to, Item::Lost(loss));
+                    .retain(|at, block| at != to || !matches!(block, BlockId::Message(_)));
+                io.outbox.push(to, Item::Lost(loss));
             }
             // Copies that come behind them are still received.
-            let fresh = |l: &&mut Outgoing| l.copy.is_none() && l.state != State::Withdrawn;
-            for letter in out.letters.iter_mut().filter(fresh) {
-                letter.op = None;
-                self.withdrawn += 1;
-                self.due = self.due.min(letter.withdraw(*to, io));
-            }
+            let is_fresh = |l: &Outgoing| l.copy.is_none() && l.state != State::Withdrawn;
+            let letters = out.letters.iter().filter(|(_, letter)| is_fresh(letter));
+            fresh.extend(letters.map(|(place, _)| (to, *place)));
+        }
+        self.ops.clear();
+        for (to, place) in fresh {
+            self.withdraw(to, place, io);
         }
         self.incoming.leave(loss, io);
     }
 
     /// When something is due.
     pub(super) fn deadline(&self, waits: Waits) -> Instant {
-        self.due.min(self.incoming.deadline(waits))
+        self.dues.first().min(self.incoming.deadline(waits))
     }
 
     /// Does what is due.
     pub(super) fn tick(&mut self, io: &mut Io<'_>) {
         self.incoming.tick(io);
-        if self.due > io.now {
-            return;
-        }
-        self.due = Instant::FAR_FUTURE;
-        for (to, out) in &mut self.out {
-            for letter in out.letters.iter_mut().filter(|letter| letter.offered) {
-                if letter.due <= io.now {
-                    letter.doublings = (letter.doublings + 1).min(MAX_DOUBLINGS);
-                    let least = if letter.known {
-                        KNOWN_WAIT
-                    } else {
-                        io.credit.wait()
-                    };
-                    let wait = least.saturating_mul(1 << letter.doublings);
-                    letter.due = io.now + wait.min(LONGEST_WAIT.max(least));
-                    offer(&mut self.ready, *to, letter, io);
-                }
-                self.due = self.due.min(letter.due);
-            }
+        while let Some((to, place)) = self.dues.pop(io.now) {
+            let Some(out) = self.out.get_mut(&to) else {
+                continue;
+            };
+            let all = KNOWN_EACH.saturating_mul(out.letters.len() as u64);
+            let Some(letter) = out.letters.get_mut(&place) else {
+                continue;
+            };
+            letter.doublings = (letter.doublings + 1).min(MAX_DOUBLINGS);
+            let (least, longest) = match letter.known {
+                true => (KNOWN_WAIT, LONGEST_WAIT.max(all)),
+                false => (io.credit.wait(), LONGEST_WAIT.max(io.credit.wait())),
+            };
+            let wait = least.saturating_mul(1 << letter.doublings).min(longest);
+            self.dues.set((to, place), letter, io.now + wait);
+            offer(&mut self.ready, to, letter, io);
         }
     }
 }
 
 /// A message on its way.
 fn outgoing(out: &mut BTreeMap<Rank, Out>, to: Rank, number: u32) -> Option<&mut Outgoing> {
-    let mut letters = out.get_mut(&to)?.letters.iter_mut();
-    letters.find(|letter| letter.offer.number == number)
+    let out = out.get_mut(&to)?;
+    let place = out.place(number)?;
+    out.letters.get_mut(&place)
 }
 
 /// Sends an offer: with its bytes when these are few and the receiver does not know of it.
@@ -529,7 +598,10 @@ fn offer(ready: &mut VecDeque<(Rank, u32)>, to: Rank, letter: &Outgoing, io: &mu
     let block = BlockId::Message(number);
     match letter.state {
         State::Withdrawn => io.outbox.push(to, Item::Refuse { block, gone: false }),
-        State::Whole if letter.offer.bytes <= SHORT as u64 && !letter.known => {
+        // Who has the bytes of a synchronous one would say so before it is matched.
+        State::Whole
+            if letter.offer.bytes <= SHORT as u64 && !letter.known && !letter.is_synchronous =>
+        {
             ready.push_back((to, number));
         }
         State::Whole | State::Gone => io.outbox.push(to, Item::Offer(letter.offer)),

@@ -105,6 +105,8 @@ pub enum Item {
         bytes: u64,
         /// So many of its first packets come unasked.
         pushed: u8,
+        /// What I take part in, see [`super::group`].
+        signature: u32,
     },
     /// Are you ready for this exchange?
     WhoIsReady {
@@ -112,6 +114,8 @@ pub enum Item {
         context: u16,
         /// Its number.
         number: u32,
+        /// What I take part in.
+        signature: u32,
     },
     /// These packets, please.
     Pull {
@@ -124,6 +128,8 @@ pub enum Item {
     Got {
         /// The block.
         block: BlockId,
+        /// Of an exchange: what I take part in, 0 where that is not known any more. Else 0.
+        signature: u32,
     },
     /// I have sent all that you asked for.
     Served {
@@ -156,6 +162,8 @@ pub enum Item {
         number: u32,
         /// The stage, from 0.
         stage: u8,
+        /// What I take part in.
+        signature: u32,
     },
     /// Have you reached this stage?
     Ask {
@@ -165,6 +173,8 @@ pub enum Item {
         number: u32,
         /// The stage, from 0.
         stage: u8,
+        /// What I take part in.
+        signature: u32,
     },
     /// Are you there?
     Ping {
@@ -228,6 +238,8 @@ pub enum Item {
         /// 0: its local part is finished; [`ALL_STEPS`]: that, and all its blocks have come; else
         /// so many steps are done.
         step: u32,
+        /// What I take part in.
+        signature: u32,
     },
     /// Published scheme: a target of this rank's queue in this step. Without targets: the master
     /// has heard the report with this step.
@@ -244,7 +256,58 @@ pub enum Item {
         count: u16,
         /// Whom to send to.
         to: Rank,
+        /// What I take part in, 0 where that is not known any more.
+        signature: u32,
     },
+}
+
+impl Item {
+    /// The exchange or barrier that this is about, and what its sender takes part in there, where
+    /// it says so.
+    pub(super) fn operation(&self) -> Option<((u16, u32), u32)> {
+        match *self {
+            Item::Ready {
+                context,
+                number,
+                signature,
+                ..
+            }
+            | Item::WhoIsReady {
+                context,
+                number,
+                signature,
+            }
+            | Item::Got {
+                block: BlockId::Exchange(context, number),
+                signature,
+            }
+            | Item::Arrived {
+                context,
+                number,
+                signature,
+                ..
+            }
+            | Item::Ask {
+                context,
+                number,
+                signature,
+                ..
+            }
+            | Item::ToMaster {
+                context,
+                number,
+                signature,
+                ..
+            }
+            | Item::FromMaster {
+                context,
+                number,
+                signature,
+                ..
+            } => Some(((context, number), signature)).filter(|(_, signature)| *signature != 0),
+            _ => None,
+        }
+    }
 }
 
 /// A rank that is lost.
@@ -257,6 +320,8 @@ pub struct Loss {
     /// Its program has ended, and its node still answers for it: what it had done before is done,
     /// and who asks it hears what is not.
     pub has_ended: bool,
+    /// It has ended well, so that nobody who waits for a message of any rank misses one of it.
+    pub is_well: bool,
 }
 
 impl Loss {
@@ -266,6 +331,7 @@ impl Loss {
             rank,
             cause: None,
             has_ended: false,
+            is_well: false,
         }
     }
 }
@@ -276,6 +342,8 @@ impl Loss {
 pub enum Why {
     /// Its block has another length.
     Length,
+    /// It takes part in something else at this number: another group, or another operation.
+    Other,
     /// It took its part back.
     Withdrawn,
     /// It is lost.

@@ -15,7 +15,7 @@
 //!   with. `alltoall` is the engine of both.
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations, which act on `io`. `inbound`, `grants`: both
-//!   ends of a block.
+//!   ends of a block. `incoming`, `posted`, `transfers`: messages that are received; `arena`: memory for those that wait.
 //! - [`Group`]: who takes part in an exchange or a barrier.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `settings`: what a launch says. `credit`: how much may be under way. `liveness`: who is gone.
@@ -31,6 +31,7 @@ use crate::ids::{JobId, Rank};
 use crate::wire::key::Key;
 
 mod alltoall;
+mod arena;
 mod barrier;
 mod credit;
 mod endpoint;
@@ -46,12 +47,14 @@ pub mod message;
 mod numbers;
 mod outbox;
 mod own;
+mod posted;
 pub mod published;
 pub mod rounds;
 mod scheme;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod transfers;
 pub mod wire;
 
 pub use endpoint::Endpoint;
@@ -69,14 +72,15 @@ pub const SHORT: usize = 1384;
 /// Most ranks of a job.
 pub const MAX_RANKS: u32 = 1 << 17;
 /// Most operations that are posted and not done.
-pub const MAX_OPS: usize = 256;
+pub const MAX_OPS: usize = 1 << 16;
+/// Of these, most exchanges and barriers: they are looked at with each datagram.
+pub const MAX_TOGETHER: usize = 256;
 /// Most bytes of a block: its packets have numbers of 24 bits.
 pub const MAX_BLOCK: u64 = ((1 << 24) - 1) * PACKET as u64;
 /// Contexts are numbers below this.
 pub const MAX_CONTEXTS: u32 = 1 << 16;
-/// Most contexts that a rank has exchanges in during its job, and likewise barriers: what it knows
-/// of each stays, since another rank may ask for it at any time. As many communicators as MPICH
-/// has.
+/// Most contexts that a rank has exchanges and barriers in during its job: what it knows of each
+/// stays, since another rank may ask for it at any time. As many communicators as MPICH has.
 pub const MAX_CONTEXTS_USED: usize = 2048;
 
 /// A piece of a program's memory, by a number that the caller chose.
@@ -154,6 +158,8 @@ pub enum Op {
         buffer: BufferId,
         /// How many, at most [`MAX_BLOCK`].
         bytes: u64,
+        /// Done only when a receive has taken it, however short it is.
+        is_synchronous: bool,
     },
     /// A message, the first not yet received with this context and tag from this rank.
     Receive {
@@ -163,6 +169,29 @@ pub enum Op {
         context: u32,
         /// Matches the sender's; None: any.
         tag: Option<u32>,
+        /// Where its bytes go.
+        buffer: BufferId,
+        /// Most bytes it may have.
+        capacity: u64,
+    },
+    /// Looks for a message that a receive would take: done, with what is known of it, when one is
+    /// here that no receive was posted for.
+    Probe {
+        /// The sender; None: any.
+        from: Option<Rank>,
+        /// Below [`MAX_CONTEXTS`].
+        context: u32,
+        /// Matches the sender's; None: any.
+        tag: Option<u32>,
+        /// The message is kept for [`Op::ReceiveClaimed`]; [`Endpoint::cancel`] lets it go.
+        claims: bool,
+        /// Waits for one; else it is refused where none is here.
+        waits: bool,
+    },
+    /// The message that a probe keeps.
+    ReceiveClaimed {
+        /// The probe, which is done.
+        claim: OpId,
         /// Where its bytes go.
         buffer: BufferId,
         /// Most bytes it may have.
@@ -186,10 +215,10 @@ pub enum Op {
 
 /// Who takes part in an exchange or a barrier, and which one of theirs it is.
 ///
-/// The exchanges of a context are numbered from 0 on, and its barriers likewise; the ranks of a
-/// group take part in the same order. Groups may share a context as long as no rank is in two of
-/// them. A context that a rank has used in another group goes on at a number that all ranks of the
-/// new one have agreed upon.
+/// The exchanges and barriers of a context are numbered together, from 0 on; the ranks of a group
+/// take part in the same order. Groups may share a context as long as no rank is in two of them. A
+/// context that a rank has used in another group goes on at a number that all ranks of the new one
+/// have agreed upon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Among {
     /// Below [`MAX_CONTEXTS`].
@@ -298,6 +327,9 @@ pub enum Error {
     },
     /// This rank has taken back its part, or the memory of its part was not there.
     Withdrawn(Rank),
+    /// This rank takes part in something else at that number of the context: another group, or an
+    /// exchange where others have a barrier.
+    Other(Rank),
     /// The program's memory was not there.
     Gone,
 }
@@ -305,8 +337,8 @@ pub enum Error {
 /// Why an operation was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
-    /// [`MAX_OPS`] operations are under way, or too many messages were taken back at once: wait for
-    /// one.
+    /// [`MAX_OPS`] operations are under way, [`MAX_TOGETHER`] exchanges and barriers, or too many
+    /// messages were taken back at once: wait for one.
     Full,
     /// There is no such rank.
     BadRank,
@@ -325,6 +357,10 @@ pub enum PostError {
     BadLayout,
     /// This rank is lost, and the operation needs it.
     Lost(Rank),
+    /// A probe that does not wait found none.
+    NoMessage,
+    /// No probe of this number keeps a message.
+    NoClaim,
 }
 
 impl fmt::Display for Error {
@@ -340,6 +376,10 @@ impl fmt::Display for Error {
                 "the block between this rank and rank {rank} has two lengths"
             ),
             Error::Withdrawn(rank) => write!(f, "rank {rank} has taken back its part"),
+            Error::Other(rank) => write!(
+                f,
+                "rank {rank} names another group, or calls something else at this point"
+            ),
             Error::Gone => f.write_str("the memory of the operation is not mapped"),
         }
     }

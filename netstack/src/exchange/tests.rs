@@ -12,11 +12,14 @@ mod beginnings;
 mod busy;
 mod closing;
 mod compared;
+mod disagreement;
 mod endings;
 mod groups;
 mod hostile;
 mod late;
 mod lost;
+mod messages;
+mod probes;
 mod published;
 mod refused;
 
@@ -557,7 +560,7 @@ fn who_waits_for_a_rank_that_ends_hears_at_once() {
         );
     }
     net.send_all();
-    net.ranks[3].leave(net.now);
+    net.ranks[3].leave(net.now, false);
     net.events[3].push(Event::Done {
         op: OpId(0),
         bytes: 0,
@@ -583,6 +586,7 @@ fn send(to: u32, tag: u32, buffer: u64, bytes: u64) -> Op {
         tag,
         buffer: BufferId(buffer),
         bytes,
+        is_synchronous: false,
     }
 }
 

@@ -31,8 +31,8 @@ pub const DATA_OVERHEAD: usize = OVERHEAD + DATA_HEAD;
 const DATA_HEAD: usize = 3 + 2 + 3;
 const OFFER_LEN: usize = 4 + 2 + 4 + 8;
 const BLOCK_LEN: usize = 1 + 2 + 4;
-/// Bytes of the longest item, a pull.
-const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8 + 1;
+/// Bytes of the longest item, a target that the master names; a pull has as many.
+const MAX_ITEM: usize = 1 + 2 + 4 + 4 + 2 + 2 + 4 + 4;
 /// In the flags of a fault, beside the number of its reason: bytes are given.
 const FAULT_BYTES: u8 = 4;
 
@@ -188,20 +188,21 @@ impl Packet {
 
 fn item_bytes(item: &Item) -> usize {
     1 + match item {
-        Item::Ready { .. } => 2 + 4 + 8 + 1,
-        Item::WhoIsReady { .. } | Item::Busy { .. } | Item::Noted { .. } => 2 + 4,
+        Item::Ready { .. } => 2 + 4 + 8 + 1 + 4,
+        Item::WhoIsReady { .. } => 2 + 4 + 4,
+        Item::Busy { .. } | Item::Noted { .. } => 2 + 4,
         Item::Pull { .. } => BLOCK_LEN + 2 + 4 + 8 + 1,
-        Item::Got { .. } => BLOCK_LEN,
+        Item::Got { .. } => BLOCK_LEN + 4,
         Item::Served { .. } => BLOCK_LEN + 2,
         Item::Refuse { .. } => BLOCK_LEN + 1,
         Item::Offer(_) => OFFER_LEN,
         Item::Known { .. } | Item::Ping { .. } | Item::Pong { .. } => 4,
         Item::Lost(_) => 4 + 4 + 1,
         Item::Broken { .. } => 2 + 4 + 4 + 1,
-        Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1,
+        Item::Arrived { .. } | Item::Ask { .. } => 2 + 4 + 1 + 4,
         Item::Fault { .. } => 2 + 4 + 4 + 1 + 8,
-        Item::ToMaster { .. } => 2 + 4 + 4,
-        Item::FromMaster { .. } => 2 + 4 + 4 + 2 + 2 + 4,
+        Item::ToMaster { .. } => 2 + 4 + 4 + 4,
+        Item::FromMaster { .. } => 2 + 4 + 4 + 2 + 2 + 4 + 4,
     }
 }
 
@@ -212,11 +213,17 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
             number,
             bytes,
             pushed,
+            signature,
         } => {
-            writer.u8(1).u16(context).u32(number).u64(bytes).u8(pushed);
+            writer.u8(1).u16(context).u32(number).u64(bytes);
+            writer.u8(pushed).u32(signature);
         }
-        Item::WhoIsReady { context, number } => {
-            writer.u8(2).u16(context).u32(number);
+        Item::WhoIsReady {
+            context,
+            number,
+            signature,
+        } => {
+            writer.u8(2).u16(context).u32(number).u32(signature);
         }
         Item::Noted { context, number } => {
             writer.u8(19).u16(context).u32(number);
@@ -231,8 +238,8 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
                 .u64(pull.packets)
                 .u8(pull.tell.into());
         }
-        Item::Got { block } => {
-            emit_block(writer.u8(4), block);
+        Item::Got { block, signature } => {
+            emit_block(writer.u8(4), block).u32(signature);
         }
         Item::Served { block, serial } => {
             emit_block(writer.u8(5), block).u16(serial);
@@ -248,15 +255,19 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
             context,
             number,
             stage,
+            signature,
         } => {
             writer.u8(9).u16(context).u32(number).u8(stage);
+            writer.u32(signature);
         }
         Item::Ask {
             context,
             number,
             stage,
+            signature,
         } => {
             writer.u8(10).u16(context).u32(number).u8(stage);
+            writer.u32(signature);
         }
         Item::Ping { question } => {
             writer.u8(11).u32(question);
@@ -289,14 +300,16 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
         Item::Lost(loss) => {
             let cause = loss.cause.unwrap_or(NOBODY);
             writer.u8(13).u32(loss.rank.0).u32(cause.0);
-            writer.u8(u8::from(loss.has_ended));
+            writer.u8(u8::from(loss.has_ended) + u8::from(loss.is_well));
         }
         Item::ToMaster {
             context,
             number,
             step,
+            signature,
         } => {
             writer.u8(14).u16(context).u32(number).u32(step);
+            writer.u32(signature);
         }
         Item::FromMaster {
             context,
@@ -305,9 +318,10 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
             place,
             count,
             to,
+            signature,
         } => {
             writer.u8(15).u16(context).u32(number).u32(step);
-            writer.u16(place).u16(count).u32(to.0);
+            writer.u16(place).u16(count).u32(to.0).u32(signature);
         }
     }
 }
@@ -319,10 +333,12 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             number: number(reader)?,
             bytes: length(reader)?,
             pushed: reader.u8()?,
+            signature: reader.u32()?,
         },
         2 => Item::WhoIsReady {
             context: reader.u16()?,
             number: number(reader)?,
+            signature: reader.u32()?,
         },
         3 => {
             let block = parse_block(reader)?;
@@ -337,9 +353,7 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             }
             Item::Pull { block, pull }
         }
-        4 => Item::Got {
-            block: parse_block(reader)?,
-        },
+        4 => parse_got(reader)?,
         5 => Item::Served {
             block: parse_block(reader)?,
             serial: reader.u16()?,
@@ -356,11 +370,13 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             context: reader.u16()?,
             number: number(reader)?,
             stage: stage(reader)?,
+            signature: reader.u32()?,
         },
         10 => Item::Ask {
             context: reader.u16()?,
             number: number(reader)?,
             stage: stage(reader)?,
+            signature: reader.u32()?,
         },
         11 => Item::Ping {
             question: reader.u32()?,
@@ -368,15 +384,26 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
         12 => Item::Pong {
             question: reader.u32()?,
         },
-        13 => Item::Lost(Loss {
-            rank: rank(reader)?,
-            cause: rank_or_nobody(reader)?,
-            has_ended: flag(reader.u8()?)?,
-        }),
+        13 => {
+            let (rank, cause) = (rank(reader)?, rank_or_nobody(reader)?);
+            let (has_ended, is_well) = match reader.u8()? {
+                0 => (false, false),
+                1 => (true, false),
+                2 => (true, true),
+                _ => return Err(Error::BadValue),
+            };
+            Item::Lost(Loss {
+                rank,
+                cause,
+                has_ended,
+                is_well,
+            })
+        }
         14 => Item::ToMaster {
             context: reader.u16()?,
             number: number(reader)?,
             step: reader.u32()?,
+            signature: reader.u32()?,
         },
         15 => Item::FromMaster {
             context: reader.u16()?,
@@ -385,6 +412,7 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             place: reader.u16()?,
             count: reader.u16()?,
             to: rank(reader)?,
+            signature: reader.u32()?,
         },
         16 => Item::Busy {
             context: reader.u16()?,
@@ -426,6 +454,7 @@ fn number_of(why: Why) -> u8 {
         Why::Length => 0,
         Why::Withdrawn => 1,
         Why::Lost => 2,
+        Why::Other => 3,
     }
 }
 
@@ -434,6 +463,7 @@ fn parse_why(number: u8) -> Result<Why, Error> {
         0 => Ok(Why::Length),
         1 => Ok(Why::Withdrawn),
         2 => Ok(Why::Lost),
+        3 => Ok(Why::Other),
         _ => Err(Error::BadValue),
     }
 }
@@ -442,6 +472,14 @@ fn emit_block<'a, 'b>(writer: &'a mut Writer<'b>, block: BlockId) -> &'a mut Wri
     match block {
         BlockId::Exchange(context, number) => writer.u8(0).u16(context).u32(number),
         BlockId::Message(number) => writer.u8(1).u16(0).u32(number),
+    }
+}
+
+fn parse_got(reader: &mut Reader<'_>) -> Result<Item, Error> {
+    let (block, signature) = (parse_block(reader)?, reader.u32()?);
+    match (block, signature) {
+        (BlockId::Message(_), 1..) => Err(Error::BadValue),
+        _ => Ok(Item::Got { block, signature }),
     }
 }
 
@@ -529,14 +567,20 @@ mod tests {
     fn item() -> impl Strategy<Value = Item> {
         let number = || 0..=NUMBER_MASK;
         prop_oneof![
-            (any::<u16>(), number(), 0..=MAX_BLOCK, any::<u8>()).prop_map(
-                |(context, number, bytes, pushed)| Item::Ready {
+            (
+                any::<u16>(),
+                number(),
+                0..=MAX_BLOCK,
+                any::<u8>(),
+                any::<u32>()
+            )
+                .prop_map(|(context, number, bytes, pushed, signature)| Item::Ready {
                     context,
                     number,
                     bytes,
-                    pushed
-                }
-            ),
+                    pushed,
+                    signature,
+                }),
             (block(), any::<u16>(), number(), 1..=u64::MAX, any::<bool>()).prop_map(
                 |(block, serial, first, packets, tell)| Item::Pull {
                     block,
@@ -548,7 +592,13 @@ mod tests {
                     },
                 }
             ),
-            block().prop_map(|block| Item::Got { block }),
+            (block(), any::<u32>()).prop_map(|(block, signature)| Item::Got {
+                block,
+                signature: match block {
+                    BlockId::Exchange(..) => signature,
+                    BlockId::Message(_) => 0,
+                },
+            }),
             (block(), any::<u16>()).prop_map(|(block, serial)| Item::Served { block, serial }),
             (block(), any::<bool>()).prop_map(|(block, gone)| Item::Refuse { block, gone }),
             (number(), any::<u16>(), any::<u32>(), 0..=MAX_BLOCK).prop_map(
@@ -560,58 +610,64 @@ mod tests {
                 })
             ),
             number().prop_map(|number| Item::Known { number }),
-            (any::<u16>(), number(), 0u8..32).prop_map(|(context, number, stage)| Item::Arrived {
-                context,
-                number,
-                stage
-            }),
-            (any::<u16>(), number(), 0u8..32).prop_map(|(context, number, stage)| Item::Ask {
-                context,
-                number,
-                stage
-            }),
+            (any::<u16>(), number(), 0u8..32, any::<u32>()).prop_map(
+                |(context, number, stage, signature)| Item::Arrived {
+                    context,
+                    number,
+                    stage,
+                    signature,
+                }
+            ),
+            (any::<u16>(), number(), 0u8..32, any::<u32>()).prop_map(
+                |(context, number, stage, signature)| Item::Ask {
+                    context,
+                    number,
+                    stage,
+                    signature,
+                }
+            ),
             (any::<u16>(), number()).prop_map(|(context, number)| Item::Busy { context, number }),
             (any::<u16>(), number()).prop_map(|(context, number)| Item::Noted { context, number }),
             any::<u32>().prop_map(|question| Item::Ping { question }),
             any::<u32>().prop_map(|question| Item::Pong { question }),
-            (any::<u16>(), number(), 0..MAX_RANKS, 0..3usize).prop_map(
+            (any::<u16>(), number(), 0..MAX_RANKS, 0..4usize).prop_map(
                 |(context, number, rank, why)| Item::Broken {
                     context,
                     number,
                     rank: Rank(rank),
-                    why: [Why::Length, Why::Withdrawn, Why::Lost][why],
+                    why: [Why::Length, Why::Withdrawn, Why::Lost, Why::Other][why],
                 }
             ),
             (
                 any::<u16>(),
                 number(),
                 0..MAX_RANKS,
-                0..3usize,
+                0..4usize,
                 prop::option::of(0..=MAX_BLOCK)
             )
                 .prop_map(|(context, number, rank, why, bytes)| Item::Fault {
                     context,
                     number,
                     rank: Rank(rank),
-                    why: [Why::Length, Why::Withdrawn, Why::Lost][why],
+                    why: [Why::Length, Why::Withdrawn, Why::Lost, Why::Other][why],
                     bytes
                 }),
-            (0..MAX_RANKS, prop::option::of(0..MAX_RANKS), any::<bool>()).prop_map(
-                |(rank, cause, has_ended)| {
-                    Item::Lost(Loss {
-                        rank: Rank(rank),
-                        cause: cause.map(Rank),
-                        has_ended,
-                    })
-                }
-            ),
-            (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, step)| {
-                Item::ToMaster {
+            (0..MAX_RANKS, prop::option::of(0..MAX_RANKS), 0..3).prop_map(|(rank, cause, end)| {
+                Item::Lost(Loss {
+                    rank: Rank(rank),
+                    cause: cause.map(Rank),
+                    has_ended: end > 0,
+                    is_well: end > 1,
+                })
+            }),
+            (any::<u16>(), number(), any::<u32>(), any::<u32>()).prop_map(
+                |(context, number, step, signature)| Item::ToMaster {
                     context,
                     number,
                     step,
+                    signature,
                 }
-            }),
+            ),
             (
                 any::<u16>(),
                 number(),
@@ -625,10 +681,16 @@ mod tests {
                     step,
                     place,
                     count: place ^ 5,
-                    to: Rank(to)
+                    to: Rank(to),
+                    signature: step ^ 3,
                 }),
-            (any::<u16>(), number())
-                .prop_map(|(context, number)| Item::WhoIsReady { context, number }),
+            (any::<u16>(), number(), any::<u32>()).prop_map(|(context, number, signature)| {
+                Item::WhoIsReady {
+                    context,
+                    number,
+                    signature,
+                }
+            }),
         ]
     }
 
@@ -687,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_item_is_a_pull() {
+    fn no_item_is_longer_than_the_longest() {
         let pull = Pull {
             serial: 1,
             first: 0,

@@ -83,6 +83,17 @@ pub const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "ranks-probes",
+        boot: Boot::Network,
+        run: |cluster| {
+            for ranks in [3, 4] {
+                let said = good(cluster, "ranks-probes", ranks, &[])?;
+                ensure!(said == "ranks-probes: ok\n", "it says {said:?}");
+            }
+            Ok(())
+        },
+    },
+    Scenario {
         name: "ranks-that-end",
         boot: Boot::Network,
         run: ended,

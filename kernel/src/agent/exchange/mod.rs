@@ -20,15 +20,15 @@
 mod memory;
 mod routes;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::exchange::{OUTSTANDING_MAX, Status, Why};
+use hearth_abi::exchange::{OUTSTANDING_MAX, ROOMS_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
 use netstack::exchange::{
-    Among, Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
+    Among, BufferId, Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
 };
 use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
@@ -75,12 +75,20 @@ struct Job {
 /// An operation of the program.
 #[derive(Debug)]
 struct Posted {
-    /// Number of the request, as the program knows it; not 0.
-    request: u32,
     /// Its number in the engine; `None` when it did not get there.
     op: Option<OpId>,
     /// How it ended.
     status: Option<Status>,
+    /// A probe that keeps the message that it finds.
+    claims: bool,
+}
+
+impl Posted {
+    /// The probe, where it has found a message and keeps it.
+    fn claim(&self) -> Option<OpId> {
+        let found = self.status.is_some_and(|status| status.error == 0);
+        self.op.filter(|_| self.claims && found)
+    }
 }
 
 /// A job whose program has ended here.
@@ -125,7 +133,14 @@ pub struct Exchange {
     /// Made when the program posts its first operation or the first datagram of the job comes.
     endpoint: Option<Endpoint>,
     view: Option<UserView>,
-    posted: Vec<Posted>,
+    /// By the number of the request, as the program knows it; not 0.
+    posted: BTreeMap<u32, Posted>,
+    /// The requests of operations that have not ended.
+    requests: BTreeMap<OpId, u32>,
+    /// Messages that probes keep and that the program was told of, by the request.
+    claims: BTreeMap<u32, OpId>,
+    /// What the program has given for messages that wait: addresses and bytes.
+    rooms: Vec<(u64, u64)>,
     /// Number of the last request.
     last_request: u32,
     routes: Routes,
@@ -157,7 +172,10 @@ impl Exchange {
             job: None,
             endpoint: None,
             view: None,
-            posted: Vec::new(),
+            posted: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            rooms: Vec::new(),
             last_request: 0,
             routes: Routes::default(),
             link: 0,
@@ -206,16 +224,16 @@ impl Exchange {
     /// Hands the engine an operation whose memory is there. Gives the number of the request.
     ///
     /// # Errors
-    /// ENOBUFS with too many outstanding, EINVAL for an operation that makes no sense, ENODATA when
-    /// the job's ranks cannot be reached.
+    /// ENOBUFS with too many outstanding, EINVAL for an operation that makes no sense, EAGAIN for a
+    /// probe that finds nothing, ENODATA when the job's ranks cannot be reached.
     pub fn post(&mut self, now: Instant, op: Op) -> Result<u32, Errno> {
-        if self.posted.len() >= OUTSTANDING_MAX as usize {
+        if self.posted.len() + self.claims.len() >= OUTSTANDING_MAX as usize {
             return Err(Errno::ENOBUFS);
         }
         if self.unreachable {
             return Err(Errno::ENODATA);
         }
-        self.posted.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        let claims = matches!(op, Op::Probe { claims: true, .. });
         let mut memory = ProgramMemory(self.view);
         let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
         let (op, status) = match endpoint.post(now, op, &mut memory) {
@@ -232,13 +250,36 @@ impl Exchange {
         };
         // Program numbers wrap after 2^32 operations; none of those is outstanding then.
         self.last_request = self.last_request.wrapping_add(1).max(1);
-        self.posted.push(Posted {
-            request: self.last_request,
-            op,
-            status,
-        });
+        let posted = Posted { op, status, claims };
+        self.posted.insert(self.last_request, posted);
+        if let Some(op) = op {
+            self.requests.insert(op, self.last_request);
+        }
         self.take_events();
         Ok(self.last_request)
+    }
+
+    /// Posts the receive of the message that the probe of a request keeps.
+    ///
+    /// # Errors
+    /// EINVAL when it keeps none; those of [`Self::post`].
+    pub fn post_claimed(
+        &mut self,
+        now: Instant,
+        request: u32,
+        (buffer, capacity): (BufferId, u64),
+    ) -> Result<u32, Errno> {
+        let claim = self.claims.remove(&request).ok_or(Errno::EINVAL)?;
+        let op = Op::ReceiveClaimed {
+            claim,
+            buffer,
+            capacity,
+        };
+        let posted = self.post(now, op);
+        if posted.is_err() {
+            self.claims.insert(request, claim);
+        }
+        posted
     }
 
     /// The program takes no part in the next all-to-all of a context, because of what a rank has
@@ -262,10 +303,29 @@ impl Exchange {
         endpoint.sit_out(among, error).map_err(errno)
     }
 
+    /// The program gives memory for messages that wait: address and bytes. It may give none twice.
+    ///
+    /// # Errors
+    /// EINVAL where it overlaps what was given before, ENOBUFS after [`ROOMS_MAX`], ENODATA when the
+    /// job's ranks cannot be reached.
+    pub fn give_room(&mut self, now: Instant, (start, bytes): (u64, u64)) -> Result<(), Errno> {
+        let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
+        let mut rooms = self.rooms.iter();
+        if rooms.any(|(other, bytes)| *other < end && start < other + bytes) {
+            return Err(Errno::EINVAL);
+        }
+        if self.rooms.len() >= ROOMS_MAX {
+            return Err(Errno::ENOBUFS);
+        }
+        let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
+        endpoint.add_room(BufferId(start), bytes);
+        self.rooms.push((start, bytes));
+        Ok(())
+    }
+
     /// How a request stands.
     pub fn state(&self, request: u32) -> State {
-        let mut posted = self.posted.iter();
-        match posted.find(|posted| posted.request == request) {
+        match self.posted.get(&request) {
             None => State::Unknown,
             Some(Posted { status: None, .. }) => State::Pending,
             Some(Posted {
@@ -283,20 +343,18 @@ impl Exchange {
     /// Whether a request is a receive that nothing can come for before messages that wait are
     /// received ([`Endpoint::is_stuck`]).
     pub fn is_stuck(&self, request: u32) -> bool {
-        let mut posted = self.posted.iter();
-        let op = posted.find(|posted| posted.request == request);
-        let op = op.and_then(|posted| posted.op);
+        let op = self.posted.get(&request).and_then(|posted| posted.op);
         op.zip(self.endpoint.as_ref())
             .is_some_and(|(op, endpoint)| endpoint.is_stuck(op))
     }
 
     /// Ends a request that is stuck, with ENOBUFS.
     pub fn end_stuck(&mut self, now: Instant, request: u32) {
-        let mut posted = self.posted.iter_mut();
-        if let Some(posted) = posted.find(|posted| posted.request == request)
+        if let Some(posted) = self.posted.get_mut(&request)
             && let (Some(op), Some(endpoint)) = (posted.op, &mut self.endpoint)
         {
-            endpoint.cancel(now, op);
+            endpoint.cancel(now, op, &mut ProgramMemory(self.view));
+            self.requests.remove(&op);
             posted.status = Some(Status {
                 error: negative(Errno::ENOBUFS),
                 ..Status::default()
@@ -307,15 +365,25 @@ impl Exchange {
     /// Forgets a request. When it was under way its memory is not touched any more. Returns whether
     /// there was such a request.
     pub fn forget(&mut self, now: Instant, request: u32) -> bool {
-        let mut posted = self.posted.iter();
-        let Some(index) = posted.position(|posted| posted.request == request) else {
-            return false;
-        };
-        let posted = self.posted.swap_remove(index);
-        if let (Some(op), None, Some(endpoint)) = (posted.op, posted.status, &mut self.endpoint) {
-            endpoint.cancel(now, op);
+        let claimed = self.claims.remove(&request);
+        let posted = self.posted.remove(&request);
+        let under_way = posted.as_ref().filter(|posted| posted.status.is_none());
+        let op = (claimed.or_else(|| posted.as_ref()?.claim())).or_else(|| under_way?.op);
+        if let (Some(op), Some(endpoint)) = (op, &mut self.endpoint) {
+            endpoint.cancel(now, op, &mut ProgramMemory(self.view));
+            self.requests.remove(&op);
+            // A message that was let go may have met its receive.
+            self.take_events();
         }
-        true
+        claimed.is_some() || posted.is_some()
+    }
+
+    /// The program was told how a request has ended. Of a probe that keeps a message that message is
+    /// still known by the request.
+    pub fn told(&mut self, request: u32) {
+        if let Some(op) = self.posted.remove(&request).and_then(|of| of.claim()) {
+            self.claims.insert(request, op);
+        }
     }
 
     /// Until when the end of the program waits for the job's connection table: without it nothing
@@ -329,15 +397,15 @@ impl Exchange {
     }
 
     /// The job is over on this node: ranks that wait for this one are told, and the program's
-    /// memory is not touched after this.
-    pub fn close(&mut self, now: Instant) {
+    /// memory is not touched after this. `is_well`: it has ended by itself, without an error.
+    pub fn close(&mut self, now: Instant, is_well: bool) {
         self.view = None;
         self.asked_again = self.asked_again();
         let routes = core::mem::take(&mut self.routes);
         if let Some(job) = self.job.filter(|job| job.size > 1)
             && let Some(endpoint) = self.endpoint(now)
         {
-            endpoint.leave(now);
+            endpoint.leave(now, is_well);
             let endpoint = self.endpoint.take();
             self.ended.truncate(ENDED_MAX - 1);
             while !self.ended.is_empty() && mm::heap_room_bytes() < ENDED_ROOM_BYTES {
@@ -353,6 +421,9 @@ impl Exchange {
         self.endpoint = None;
         self.job = None;
         self.posted.clear();
+        self.requests.clear();
+        self.claims.clear();
+        self.rooms.clear();
         self.link = 0;
         self.leaf = None;
         self.has_table = false;
@@ -558,13 +629,10 @@ impl Exchange {
     fn give_up(&mut self, now: Instant) {
         self.unreachable = true;
         self.news = true;
-        for posted in self
-            .posted
-            .iter_mut()
-            .filter(|posted| posted.status.is_none())
-        {
+        self.requests.clear();
+        for posted in (self.posted.values_mut()).filter(|posted| posted.status.is_none()) {
             if let (Some(op), Some(endpoint)) = (posted.op, &mut self.endpoint) {
-                endpoint.cancel(now, op);
+                endpoint.cancel(now, op, &mut ProgramMemory(self.view));
             }
             posted.status = Some(Status {
                 error: negative(Errno::ENODATA),
@@ -596,8 +664,8 @@ impl Exchange {
                 Event::Failed { op, error } => (op, failure(error)),
             };
             // One that was cancelled meanwhile is nobody's.
-            let mut posted = self.posted.iter_mut();
-            if let Some(posted) = posted.find(|posted| posted.op == Some(op)) {
+            let request = self.requests.remove(&op);
+            if let Some(posted) = request.and_then(|request| self.posted.get_mut(&request)) {
                 posted.status = Some(status);
                 self.news = true;
             }
@@ -661,11 +729,13 @@ fn errno(error: PostError) -> Errno {
         PostError::Full => Errno::ENOBUFS,
         PostError::TooManyContexts => Errno::ENOSPC,
         PostError::Lost(_) => Errno::EHOSTDOWN,
+        PostError::NoMessage => Errno::EAGAIN,
         PostError::BadRank
         | PostError::BadContext
         | PostError::BadGroup
         | PostError::BadNumber
         | PostError::TooLong
+        | PostError::NoClaim
         | PostError::BadLayout => Errno::EINVAL,
     }
 }
@@ -688,7 +758,7 @@ fn failure(error: Error) -> Status {
     };
     match error {
         Error::RankLost(rank) => of(Errno::EHOSTDOWN, rank),
-        Error::SizeMismatch { rank } => of(Errno::EPROTO, rank),
+        Error::SizeMismatch { rank } | Error::Other(rank) => of(Errno::EPROTO, rank),
         Error::Withdrawn(rank) => of(Errno::ECANCELED, rank),
         Error::Truncated { sent, from, tag } => Status {
             tag,

@@ -14,8 +14,9 @@ use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    ANY_RANK, ANY_TAG, CHECK, FOREVER, Identity, Kind, OPERATION_BYTES, OUTSTANDING_MAX, Operation,
-    SIT_OUT, STATUS_BYTES, Status, WAIT_ANY, WAIT_MAX, WAIT_SPIN, Why,
+    ANY_RANK, ANY_TAG, CHECK, CLAIM, CLAIMED, FOREVER, Identity, Kind, NOW, OPERATION_BYTES,
+    OUTSTANDING_MAX, Operation, SIT_OUT, STATUS_BYTES, SYNCHRONOUS, Status, WAIT_ANY, WAIT_MAX,
+    WAIT_SPIN, Why,
 };
 use kernel_core::fault::Access;
 use kernel_core::program::UserSlice;
@@ -74,19 +75,24 @@ impl Current<'_> {
             ..
         } = operation;
         let allowed = match kind {
+            Kind::Receive if flags & CLAIMED != 0 => CLAIMED,
             Kind::Receive => ANY_RANK | ANY_TAG | CHECK,
-            Kind::Send => CHECK,
+            Kind::Probe => ANY_RANK | ANY_TAG | CLAIM | NOW,
+            Kind::Send => CHECK | SYNCHRONOUS,
             Kind::AllToAll => SIT_OUT,
-            Kind::Barrier => 0,
+            Kind::Barrier | Kind::Room => 0,
         };
         if flags & !allowed != 0 {
             return Err(Errno::EINVAL.into());
         }
         let among = match kind {
             Kind::AllToAll | Kind::Barrier => self.among(&operation)?,
-            Kind::Send | Kind::Receive => {
-                let unused = (operation.group_size, operation.group, operation.number);
-                if unused != (0, 0, 0) {
+            Kind::Send | Kind::Receive | Kind::Probe | Kind::Room => {
+                let number = match flags & CLAIMED {
+                    0 => operation.number,
+                    _ => 0,
+                };
+                if (operation.group_size, operation.group, number) != (0, 0, 0) {
                     return Err(Errno::EINVAL.into());
                 }
                 Among::default()
@@ -112,11 +118,15 @@ impl Current<'_> {
                     tag,
                     buffer: BufferId(operation.send),
                     bytes: operation.send_bytes,
+                    is_synchronous: flags & SYNCHRONOUS != 0,
                 }
             }
             Kind::Receive => {
                 let to = UserSlice::new(operation.receive, operation.receive_bytes)?;
                 self.bring_in(to, Access::Write)?;
+                if flags & CLAIMED != 0 {
+                    return self.receive_claimed(&operation);
+                }
                 Op::Receive {
                     from: (flags & ANY_RANK == 0).then_some(rank),
                     context,
@@ -125,6 +135,14 @@ impl Current<'_> {
                     capacity: operation.receive_bytes,
                 }
             }
+            Kind::Probe => Op::Probe {
+                from: (flags & ANY_RANK == 0).then_some(rank),
+                context,
+                tag: (flags & ANY_TAG == 0).then_some(tag),
+                claims: flags & CLAIM != 0,
+                waits: flags & NOW == 0,
+            },
+            Kind::Room => return self.give_room(&operation),
             Kind::AllToAll => self.all_to_all(&operation, among)?,
             Kind::Barrier => Op::Barrier { among },
         };
@@ -134,12 +152,56 @@ impl Current<'_> {
         // Bringing pages in has taken time, in which others have taken of the heap.
         let needed = match &op {
             Op::AllToAll { .. } => u64::from(self.process.spec.size) * RANK_BYTES,
-            Op::Send { .. } | Op::Receive { .. } | Op::Barrier { .. } => 0,
+            _ => 0,
         };
         if !self.services.exchange().has_room(needed) {
             return Err(Errno::ENOMEM.into());
         }
-        let request = self.services.exchange().post(time::now(), op)?;
+        if flags & NOW != 0 {
+            // What has arrived is looked at first.
+            self.poll();
+        }
+        let posted = self.services.exchange().post(time::now(), op);
+        self.poll();
+        match posted {
+            // The probe found nothing.
+            Err(Errno::EAGAIN) => Ok(0),
+            other => Ok(other?.into()),
+        }
+    }
+
+    /// The program gives memory for messages that wait.
+    fn give_room(&mut self, operation: &Operation) -> Result<u64, Stop> {
+        let room = UserSlice::new(operation.receive, operation.receive_bytes)?;
+        self.bring_in(room, Access::Write)?;
+        let exchange = self.services.exchange();
+        if !exchange.has_room(0) {
+            return Err(Errno::ENOMEM.into());
+        }
+        exchange.give_room(time::now(), (room.start(), room.length()))?;
+        Ok(0)
+    }
+
+    /// Posts the receive of a message that a probe keeps.
+    fn receive_claimed(&mut self, operation: &Operation) -> Result<u64, Stop> {
+        let Operation {
+            rank,
+            context,
+            tag,
+            number,
+            receive,
+            receive_bytes,
+            ..
+        } = *operation;
+        if (rank, context, tag) != (0, 0, 0) {
+            return Err(Errno::EINVAL.into());
+        }
+        let exchange = self.services.exchange();
+        if !exchange.has_room(0) {
+            return Err(Errno::ENOMEM.into());
+        }
+        let to = (BufferId(receive), receive_bytes);
+        let request = exchange.post_claimed(time::now(), number, to)?;
         self.poll();
         Ok(request.into())
     }
@@ -332,7 +394,7 @@ impl Current<'_> {
                 match self.services.exchange().state(request) {
                     State::Finished(status) if any => {
                         self.tell((list, statuses), (place, 0), &status)?;
-                        self.services.exchange().forget(time::now(), request);
+                        self.services.exchange().told(request);
                         return Ok(place as u64 + 1);
                     }
                     State::Pending => {
@@ -377,7 +439,7 @@ impl Current<'_> {
         for (place, &request) in requests.iter().enumerate() {
             if let State::Finished(status) = self.services.exchange().state(request) {
                 self.tell((list, statuses), (place, place), &status)?;
-                self.services.exchange().forget(time::now(), request);
+                self.services.exchange().told(request);
                 // An entry that is told is none when this begins anew.
                 self.thread.progress().done += 1;
             }

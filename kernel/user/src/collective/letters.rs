@@ -36,7 +36,7 @@ use crate::{Data, Error, Result, World};
 /// microseconds. After that it is left where it is for the rank to find, up to a number of them
 /// ([`STAYING_MAX`]).
 const TELL_WITHIN: u64 = 1_000_000;
-/// Most reasons that stay where they are until the program ends, of the 256 requests that may be
+/// Most reasons that stay where they are until the program ends, of the requests that may be
 /// outstanding.
 const STAYING_MAX: u32 = 16;
 

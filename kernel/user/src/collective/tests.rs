@@ -12,7 +12,7 @@ use crate::{Combine, Error, World};
 /// Values of 8 bytes that go by exchanges.
 const MANY: usize = 9_000;
 /// Requests of the program of which none ever finishes.
-const IDLE: usize = 255;
+const IDLE: usize = hearth_abi::exchange::OUTSTANDING_MAX as usize - 1;
 
 /// What each rank's `act` gives; no rank ends before all have it, but one that is `ended`.
 fn results(

@@ -32,8 +32,7 @@ impl Exchange {
             return self.fail(Error::SizeMismatch { rank: from });
         }
         if self.got.contains(round) {
-            let block = self.block();
-            return io.outbox.push(from, Item::Got { block });
+            return self.say_got(from, io);
         }
         if let Some(inbound) = self.inbound.get_mut(&round) {
             // Its sender waits, and knows of nothing that it owes. If something was asked for a
@@ -96,8 +95,7 @@ impl Exchange {
             io.counters.duplicates += u64::from(data.packets.count_ones());
             if data.is_last {
                 // Its sender sends it again because it has not heard that it came.
-                let block = self.block();
-                io.outbox.push(from, Item::Got { block });
+                self.say_got(from, io);
             }
             return;
         }
@@ -143,8 +141,7 @@ impl Exchange {
             self.received_bytes += expected;
             self.ask_doublings = 0;
             self.ask_at = io.now + io.credit.round_trip();
-            let block = self.block();
-            io.outbox.push(from, Item::Got { block });
+            self.say_got(from, io);
             self.last[self.next_last % LAST] = round;
             self.next_last += 1;
             self.look_back(round, io);
@@ -157,12 +154,17 @@ impl Exchange {
     /// The last blocks have come over a network that loses datagrams. Their senders wait for
     /// nothing but to hear so, and would ask only after a while.
     fn say_again(&self, io: &mut Io<'_>) {
-        let block = self.block();
         for place in 1..=LAST.min(self.next_last) {
             let round = self.last[(self.next_last - place) % LAST];
             let from = self.source(round);
-            io.outbox.push(from, Item::Got { block });
+            self.say_got(from, io);
         }
+    }
+
+    /// The block of a sender is here.
+    fn say_got(&self, from: Rank, io: &mut Io<'_>) {
+        let (block, signature) = (self.block(), self.signature);
+        io.outbox.push(from, Item::Got { block, signature });
     }
 
     /// A block begins where datagrams are lost: senders of the next rounds should have said that
@@ -221,6 +223,7 @@ impl Exchange {
         let item = Item::WhoIsReady {
             context: self.context,
             number: self.number,
+            signature: self.signature,
         };
         io.outbox.push(self.source(round), item);
     }

@@ -233,6 +233,7 @@ impl Exchange {
             number: self.number,
             bytes: self.sends(round),
             pushed,
+            signature: self.signature,
         };
         io.outbox.push(to, ready);
     }

@@ -7,9 +7,8 @@
 use super::super::group::Members;
 use super::super::incoming::Receiving;
 use super::super::letters::MAX_WITHDRAWN;
-use super::super::numbers::Line;
 use super::super::{
-    Among, BufferId, Layout, MAX_BLOCK, MAX_CONTEXTS, MAX_OPS, Op, OpId, PostError,
+    Among, BufferId, Layout, MAX_BLOCK, MAX_CONTEXTS, MAX_OPS, MAX_TOGETHER, Op, OpId, PostError,
 };
 use super::Endpoint;
 use crate::ids::Rank;
@@ -26,24 +25,31 @@ impl Endpoint {
         };
         let context = match *op {
             Op::Send { to, context, .. } => rank(to).map(|()| context),
-            Op::Receive { from, context, .. } => from.map_or(Ok(()), rank).map(|()| context),
+            Op::Receive { from, context, .. } | Op::Probe { from, context, .. } => {
+                from.map_or(Ok(()), rank).map(|()| context)
+            }
+            Op::ReceiveClaimed { .. } => Ok(0),
             Op::AllToAll { ref among, .. } | Op::Barrier { ref among } => Ok(among.context),
         }?;
         if context >= MAX_CONTEXTS {
             return Err(PostError::BadContext);
         }
-        if self.operations() >= MAX_OPS {
+        let is_together = matches!(op, Op::AllToAll { .. } | Op::Barrier { .. });
+        let together = self.exchanges.len() + self.barriers.len();
+        if self.operations() >= MAX_OPS || is_together && together >= MAX_TOGETHER {
             return Err(PostError::Full);
         }
         let members = match op {
-            Op::AllToAll { among, .. } => Some(self.check_among(Line::Exchanges, among)?),
-            Op::Barrier { among } => Some(self.check_among(Line::Barriers, among)?),
-            Op::Send { .. } | Op::Receive { .. } => None,
+            Op::AllToAll { among, .. } | Op::Barrier { among } => Some(self.check_among(among)?),
+            _ => None,
         };
         match op {
             Op::Send { bytes, .. } if *bytes > MAX_BLOCK => Err(PostError::TooLong),
             Op::Send { to, .. } if self.lost.has(*to) => Err(PostError::Lost(*to)),
             Op::Receive {
+                from, context, tag, ..
+            }
+            | Op::Probe {
                 from, context, tag, ..
             } => {
                 let lost = match from {
@@ -57,6 +63,7 @@ impl Endpoint {
                     tag: *tag,
                     buffer: BufferId(0),
                     capacity: 0,
+                    claims: false,
                 };
                 match lost.filter(|_| !self.letters.incoming.has(&receiving)) {
                     Some(rank) => Err(PostError::Lost(rank)),
@@ -82,6 +89,11 @@ impl Endpoint {
                 let members = members.expect("the ranks of a barrier");
                 self.check_needed(|rank| members.has(rank))
             }
+            Op::ReceiveClaimed { claim, .. } => match self.letters.incoming.claimed(*claim) {
+                None => Err(PostError::NoClaim),
+                Some((sender, false)) if self.lost.has(sender) => Err(PostError::Lost(sender)),
+                Some(_) => Ok(()),
+            },
             Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
             Op::Send { .. } => Ok(()),
         }
@@ -97,15 +109,15 @@ impl Endpoint {
     }
 
     /// Checks who takes part in an operation, and its number.
-    pub(super) fn check_among(&self, line: Line, among: &Among) -> Result<Members, PostError> {
+    pub(super) fn check_among(&self, among: &Among) -> Result<Members, PostError> {
         if among.context >= MAX_CONTEXTS {
             return Err(PostError::BadContext);
         }
         let context = among.context as u16;
-        if !self.numbers.has_room(context, line) {
+        if !self.numbers.has_room(context) {
             return Err(PostError::TooManyContexts);
         }
-        if !self.numbers.may_be(context, line, among.number) {
+        if !self.numbers.may_be(context, among.number) {
             return Err(PostError::BadNumber);
         }
         let (me, size) = (self.config.me, self.config.size);

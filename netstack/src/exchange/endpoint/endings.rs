@@ -7,10 +7,10 @@
 
 use alloc::vec::Vec;
 
+use super::super::group::Together;
 use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Item, Loss, Why};
-use super::super::numbers::Line;
-use super::super::{Among, Error, OpId, PostError};
+use super::super::{Among, BufferId, Error, OpId, PostError};
 use super::losses::Sure;
 use super::{BARRIER_WITHIN, Endpoint, find};
 use crate::ids::Rank;
@@ -43,11 +43,12 @@ impl Endpoint {
         if before >= Some(sure) {
             return;
         }
-        if before < Some(Sure::Ended)
-            && sure >= Sure::Ended
-            && self.letters.lose(rank, io!(self, now))
-        {
-            self.lost.tell(rank);
+        if before < Some(Sure::Ended) && sure >= Sure::Ended {
+            // Of one that has ended well no message is missed, unless nothing can come any more.
+            let fails_any = self.lost.of_any(size).is_some();
+            if self.letters.lose(rank, fails_any, io!(self, now)) {
+                self.lost.tell(rank);
+            }
         }
         let io = io!(self, now);
         (self.exchanges.iter_mut()).for_each(|exchange| exchange.hurry(rank, io));
@@ -100,6 +101,13 @@ impl Endpoint {
         self.letters.incoming.is_stuck(op)
     }
 
+    /// The program gives memory for messages that wait: a buffer of so many bytes, which is this
+    /// endpoint's from now on and in none that was given before. Each message takes 64 bytes of it
+    /// and its own, up to [`super::super::SHORT`], once the room here is used.
+    pub fn add_room(&mut self, buffer: BufferId, bytes: u64) {
+        self.letters.incoming.add_room(buffer, bytes);
+    }
+
     /// As many messages wait to be received as there is room for; else no receive is stuck.
     pub fn is_full(&self) -> bool {
         self.letters.incoming.is_full()
@@ -110,11 +118,14 @@ impl Endpoint {
     /// what was done before, and sends what it has copied: whoever was late, or missed the last
     /// answer, asks for it. It is kept as long as there is room for it; once it is forgotten its
     /// peers take this rank for lost.
-    pub fn leave(&mut self, now: Instant) {
+    ///
+    /// `is_well`: the program has ended by itself and without an error. Ranks that wait for a
+    /// message of any rank go on waiting then.
+    pub fn leave(&mut self, now: Instant, is_well: bool) {
         if self.left {
             return;
         }
-        self.left = true;
+        (self.left, self.is_well) = (true, is_well);
         let me = self.config.me;
         // Who is ready for what this rank has not begun, and does not begin any more.
         let early = core::mem::take(&mut self.early);
@@ -181,6 +192,7 @@ impl Endpoint {
             rank: self.config.me,
             cause: self.cause.filter(|rank| self.lost.has(*rank)),
             has_ended: true,
+            is_well: self.is_well,
         }
     }
 
@@ -199,7 +211,7 @@ impl Endpoint {
         if reason(why).is_none_or(|(rank, _)| rank.0 >= self.config.size) {
             return Err(PostError::BadRank);
         }
-        self.check_among(Line::Exchanges, among)?;
+        self.check_among(among)?;
         self.skip_exchange(among, why);
         Ok(())
     }
@@ -207,14 +219,13 @@ impl Endpoint {
     /// Counts an exchange that this rank does not begin. Who has said that it is ready waits for
     /// this rank, and hears at once.
     pub(super) fn skip_exchange(&mut self, among: &Among, why: Error) {
-        let context = among.context as u16;
-        let number = self.numbers.begin(context, Line::Exchanges, among.number);
-        let id = (context, number);
-        self.numbers.spoil(context, Line::Exchanges, number);
-        self.numbers.note_fault(Line::Exchanges, id, why, None);
-        let reports = self.early_reports.take(id).into_iter();
+        let signature = self.members(among).signature(Together::Exchange);
+        let (id, early) = self.begin_number(among, signature);
+        self.numbers.spoil(id.0, id.1);
+        self.numbers.note_fault(id, why, None);
+        let reports = early.reports.into_iter();
         let reports = reports.filter(|(_, step)| *step != ALL_STEPS);
-        let waiting: Vec<Rank> = (self.take_early(id).into_iter())
+        let waiting: Vec<Rank> = (early.ready.into_iter())
             .map(|(rank, _)| rank)
             .chain(reports.map(|(rank, _)| rank))
             .collect();
@@ -225,7 +236,7 @@ impl Endpoint {
 
     /// Tells a rank that an exchange has failed here, and why: whose part was at fault.
     pub(super) fn tell_spoiled(&mut self, to: Rank, (context, number): (u16, u32)) {
-        let fault = self.numbers.fault(Line::Exchanges, (context, number));
+        let fault = self.numbers.fault((context, number));
         let fault = fault.and_then(|(error, bytes)| Some((reason(error)?, bytes)));
         // With what this rank had for each other in it, so that who asks sees for itself whether
         // this one is at fault.
@@ -256,7 +267,7 @@ impl Endpoint {
 
     /// Tells a rank that a barrier has failed here, and because of whom.
     pub(super) fn tell_broken(&mut self, to: Rank, (context, number): (u16, u32)) {
-        let fault = self.numbers.fault(Line::Barriers, (context, number));
+        let fault = self.numbers.fault((context, number));
         let (rank, why) = match fault.and_then(|(error, _)| reason(error)) {
             Some(reason) => reason,
             None if self.left => {
@@ -282,7 +293,16 @@ impl Endpoint {
             return;
         };
         let mut barriers = self.barriers.iter_mut();
-        if let Some(barrier) = barriers.find(|barrier| barrier.id() == id) {
+        let Some(barrier) = barriers.find(|barrier| barrier.id() == id) else {
+            // It is not said again.
+            if let Error::Other(rank) = error
+                && let Some(early) = self.early_token(from, id)
+            {
+                early.broken = Some(rank);
+            }
+            return;
+        };
+        if barrier.has(from) {
             barrier.fail(match error {
                 Error::RankLost(rank) => {
                     Error::RankLost(self.lost.named(rank, |rank| barrier.has(rank)))
@@ -324,9 +344,11 @@ impl Endpoint {
         Some(match why {
             // What fails at both ends is the other's.
             Why::Length if rank == self.config.me => Error::SizeMismatch { rank: from },
+            Why::Other if rank == self.config.me => Error::Other(from),
             _ if rank == self.config.me => Error::Withdrawn(from),
             Why::Length => Error::SizeMismatch { rank },
             Why::Withdrawn => Error::Withdrawn(rank),
+            Why::Other => Error::Other(rank),
             Why::Lost => Error::RankLost(rank),
         })
     }
@@ -338,6 +360,7 @@ pub(in crate::exchange) fn reason(error: Error) -> Option<(Rank, Why)> {
     match error {
         Error::SizeMismatch { rank } => Some((rank, Why::Length)),
         Error::Withdrawn(rank) => Some((rank, Why::Withdrawn)),
+        Error::Other(rank) => Some((rank, Why::Other)),
         Error::RankLost(rank) => Some((rank, Why::Lost)),
         Error::Truncated { .. } | Error::Gone => None,
     }

@@ -37,11 +37,13 @@ struct Lost {
     cause: Option<Rank>,
     /// A receive from any rank has failed for it.
     is_told: bool,
+    /// Its program has ended well.
+    is_well: bool,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Losses {
+pub(in crate::exchange) struct Losses {
     ranks: BTreeMap<Rank, Lost>,
     /// The same ranks, the first that was lost first.
     order: Vec<Rank>,
@@ -68,8 +70,10 @@ impl Losses {
             sure,
             cause: loss.cause,
             is_told: false,
+            is_well: false,
         });
         lost.sure = lost.sure.max(sure);
+        lost.is_well |= loss.is_well;
         lost.cause = lost.cause.or(loss.cause);
         before
     }
@@ -84,17 +88,23 @@ impl Losses {
     }
 
     /// No message comes of this rank any more.
-    pub(super) fn is_silent(&self, rank: Rank) -> bool {
+    pub(in crate::exchange) fn is_silent(&self, rank: Rank) -> bool {
         self.sure(rank).is_some_and(|sure| sure >= Sure::Ended)
     }
 
     /// What is known of a rank that is lost, as others are told.
     pub(super) fn loss(&self, rank: Rank) -> Option<Loss> {
-        let &Lost { sure, cause, .. } = self.ranks.get(&rank)?;
+        let &Lost {
+            sure,
+            cause,
+            is_well,
+            ..
+        } = self.ranks.get(&rank)?;
         Some(Loss {
             rank,
             cause,
             has_ended: sure < Sure::Dead,
+            is_well: is_well && sure < Sure::Dead,
         })
     }
 
@@ -133,8 +143,9 @@ impl Losses {
         cause.unwrap_or(rank)
     }
 
-    /// For whose sake a receive from any of so many ranks fails now: once for each rank, so that a
-    /// program that expects ranks to end can go on; always where nobody is left.
+    /// For whose sake a receive from any of so many ranks fails now: once for each rank that is
+    /// lost, so that a program that expects that can go on, and for none that has ended well;
+    /// always where nobody is left.
     pub(super) fn of_any(&self, size: u32) -> Option<Rank> {
         let silent = || {
             self.ranks
@@ -143,7 +154,7 @@ impl Losses {
         };
         let is_alone = silent().count() + 1 == size as usize;
         silent()
-            .find(|(_, lost)| is_alone || !lost.is_told)
+            .find(|(_, lost)| is_alone || !lost.is_told && !lost.is_well)
             .map(|(rank, _)| *rank)
     }
 

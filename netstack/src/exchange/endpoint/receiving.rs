@@ -8,12 +8,12 @@
 
 use alloc::boxed::Box;
 
+use super::super::group::Together;
 use super::super::io::Io;
 use super::super::message::{ALL_STEPS, BlockId, Body, Data, Item, Loss, Offer, Packet};
-use super::super::numbers::Line;
 use super::super::published::steps;
-use super::super::{MAX_OPS, Memory, PACKET, Scheme, wire};
-use super::{Endpoint, MAX_EARLY_TOKENS, find};
+use super::super::{Memory, PACKET, Scheme, wire};
+use super::{Endpoint, MAX_EARLY, find};
 use crate::ids::Rank;
 use crate::time::Instant;
 
@@ -115,26 +115,47 @@ impl Endpoint {
                     // rank is.
                     let last = data.first + 63 - data.packets.leading_zeros();
                     let bytes = u64::from(last) * PACKET as u64 + u64::from(data.tail);
-                    self.note_ready(from, id, bytes);
+                    self.note_ready(from, id, bytes, 0);
                     if !self.is_ahead(context, number)
-                        && !(self.numbers).is_spoiled(context, Line::Exchanges, number)
+                        && !(self.numbers).is_spoiled(context, number)
                     {
-                        // It came, and the sender has not heard so.
-                        let block = data.block;
-                        self.outbox.push(from, Item::Got { block });
+                        self.say_over(from, id);
                     }
                 }
             }
         }
     }
 
+    /// The block of a rank has come in an exchange that is over here, and it has not heard so; or
+    /// this rank took no part in that exchange.
+    fn say_over(&mut self, to: Rank, id: (u16, u32)) {
+        let signature = self.numbers.signature(id.0, id.1);
+        if signature == Some(0) {
+            self.found_other(to, id, Together::Exchange);
+            return self.fail_behind(to, id.0, |_| true);
+        }
+        let got = Item::Got {
+            block: BlockId::Exchange(id.0, id.1),
+            signature: signature.unwrap_or(0),
+        };
+        self.outbox.push(to, got);
+    }
+
     /// A rank is ready for an exchange that this one may not have begun.
-    fn note_ready(&mut self, from: Rank, (context, number): (u16, u32), bytes: u64) {
+    fn note_ready(
+        &mut self,
+        from: Rank,
+        (context, number): (u16, u32),
+        bytes: u64,
+        signature: u32,
+    ) {
         // A rank is at most one exchange ahead where all blocks have bytes; else this is bounded
         // here.
-        let is_room = self.early.len() < 2 * self.config.size as usize + MAX_OPS;
+        let is_room = self.early.len() < 2 * self.config.size as usize + MAX_EARLY;
         if is_room && self.is_ahead(context, number) {
-            self.early.insert((context, number, from), bytes);
+            let early = self.early.entry((context, number, from)).or_default();
+            // A packet after it says less.
+            *early = (bytes, if signature == 0 { early.1 } else { signature });
             if self.config.scheme == Scheme::Default && !self.left {
                 self.outbox.push(from, Item::Noted { context, number });
             }
@@ -143,21 +164,24 @@ impl Endpoint {
 
     /// A rank reports to this one as the master of an exchange that it has not begun. Who is done
     /// with it needs an answer.
-    fn note_report(&mut self, from: Rank, id: (u16, u32), step: u32) {
-        let most = 2 * self.config.size as usize + MAX_OPS;
+    fn note_report(&mut self, from: Rank, id: (u16, u32), step: u32, signature: u32) {
+        let most = 2 * self.config.size as usize + MAX_EARLY;
         let is_kept = matches!(self.config.scheme, Scheme::Published { .. })
-            && self.early_reports.keep(id, from, step, most);
+            && self.early_reports.keep(id, from, (step, signature), most);
         if is_kept && step == ALL_STEPS {
-            self.outbox.push(from, steps::answer(id, step));
+            self.outbox.push(from, steps::answer(id, step, signature));
         }
     }
 
     /// The exchange of this number is one that this rank has not begun.
     fn is_ahead(&self, context: u16, number: u32) -> bool {
-        self.numbers.is_ahead(context, Line::Exchanges, number)
+        self.numbers.is_ahead(context, number)
     }
 
     fn item(&mut self, now: Instant, from: Rank, item: Item, memory: &mut dyn Memory) {
+        if self.is_of_other(from, &item) {
+            return;
+        }
         match item {
             Item::Ping { question } => return self.asked_presence(from, question),
             Item::Pong { question } => return self.liveness.answered(from, question, now),
@@ -174,6 +198,7 @@ impl Endpoint {
             } => self.letters.pulled(from, number, pull, io),
             Item::Got {
                 block: BlockId::Message(number),
+                ..
             } => self.letters.acknowledged(from, number, io),
             Item::Served {
                 block: BlockId::Message(number),
@@ -193,12 +218,14 @@ impl Endpoint {
                 context,
                 number,
                 stage,
-            } => self.token(now, context, number, stage),
+                signature,
+            } => self.token(now, from, (context, number), stage, signature),
             Item::Ask {
                 context,
                 number,
                 stage,
-            } => self.asked_token(now, from, context, number, stage),
+                signature,
+            } => self.asked_token(now, from, (context, number), stage, signature),
             Item::Broken {
                 context,
                 number,
@@ -221,7 +248,9 @@ impl Endpoint {
             Item::Ready {
                 context, number, ..
             }
-            | Item::WhoIsReady { context, number }
+            | Item::WhoIsReady {
+                context, number, ..
+            }
             | Item::Busy { context, number }
             | Item::Noted { context, number }
             | Item::ToMaster {
@@ -231,7 +260,7 @@ impl Endpoint {
                 context, number, ..
             } => (context, number),
             Item::Pull { block, .. }
-            | Item::Got { block }
+            | Item::Got { block, .. }
             | Item::Served { block, .. }
             | Item::Refuse { block, .. } => match block {
                 BlockId::Exchange(context, number) => (context, number),
@@ -274,34 +303,40 @@ impl Endpoint {
         if self.left && self.is_ahead(context, number) {
             return self.tell_ended_exchange(from, (context, number));
         }
-        let block = BlockId::Exchange(context, number);
         if self.is_ahead(context, number) {
             match item {
-                Item::Ready { bytes, .. } => self.note_ready(from, (context, number), bytes),
-                Item::ToMaster { step, .. } => self.note_report(from, (context, number), step),
+                Item::Ready {
+                    bytes, signature, ..
+                } => self.note_ready(from, (context, number), bytes, signature),
+                Item::ToMaster {
+                    step, signature, ..
+                } => self.note_report(from, (context, number), step, signature),
                 _ => {}
             }
             return;
         }
-        let is_spoiled = (self.numbers).is_spoiled(context, Line::Exchanges, number);
+        let is_spoiled = (self.numbers).is_spoiled(context, number);
         match item {
-            Item::Ready { .. } if !is_spoiled => self.outbox.push(from, Item::Got { block }),
+            Item::Ready { .. } if !is_spoiled => self.say_over(from, (context, number)),
             // This rank is done only when the master knows; the datagram is an old one, or says so
             // again.
             Item::FromMaster { .. } if !is_spoiled => {}
             // The other has not heard that the master knows.
-            Item::ToMaster { step, .. } if !is_spoiled && step == ALL_STEPS => {
+            Item::ToMaster {
+                step, signature, ..
+            } if !is_spoiled && step == ALL_STEPS => {
                 self.outbox
-                    .push(from, steps::answer((context, number), step));
+                    .push(from, steps::answer((context, number), step, signature));
             }
             // It is over here: whatever this rank had for that one it has got.
-            Item::WhoIsReady { .. } if !is_spoiled => self.outbox.push(
+            Item::WhoIsReady { signature, .. } if !is_spoiled => self.outbox.push(
                 from,
                 Item::Ready {
                     context,
                     number,
                     bytes: 0,
                     pushed: 0,
+                    signature,
                 },
             ),
             Item::Ready { .. }
@@ -317,22 +352,26 @@ impl Endpoint {
         }
     }
 
-    fn token(&mut self, now: Instant, context: u16, number: u32, stage: u8) {
+    fn token(&mut self, now: Instant, from: Rank, id: (u16, u32), stage: u8, signature: u32) {
         let io = io!(self, now);
         let mut barriers = self.barriers.iter_mut();
-        if let Some(barrier) =
-            barriers.find(|barrier| (barrier.context, barrier.number) == (context, number))
-        {
+        if let Some(barrier) = barriers.find(|barrier| barrier.id() == id) {
             return barrier.arrived(stage, io);
         }
-        let is_ahead = self.numbers.is_ahead(context, Line::Barriers, number);
-        let is_known = self.early_tokens.contains_key(&(context, number));
-        if is_ahead && (is_known || self.early_tokens.len() < MAX_EARLY_TOKENS) {
-            *self.early_tokens.entry((context, number)).or_default() |= 1 << stage;
+        if let Some(early) = self.early_token(from, id) {
+            early.stages |= 1 << stage;
+            early.signature = signature;
         }
     }
 
-    fn asked_token(&mut self, now: Instant, from: Rank, context: u16, number: u32, stage: u8) {
+    fn asked_token(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        (context, number): (u16, u32),
+        stage: u8,
+        signature: u32,
+    ) {
         let io = io!(self, now);
         let mut barriers = self.barriers.iter();
         if let Some(barrier) =
@@ -340,14 +379,15 @@ impl Endpoint {
         {
             return barrier.asked(from, stage, io);
         }
-        let is_spoiled = (self.numbers).is_spoiled(context, Line::Barriers, number);
-        let is_over = !self.numbers.is_ahead(context, Line::Barriers, number);
+        let is_spoiled = (self.numbers).is_spoiled(context, number);
+        let is_over = !self.numbers.is_ahead(context, number);
         if is_over && !is_spoiled {
             // This rank was in all of its stages.
             let token = Item::Arrived {
                 context,
                 number,
                 stage,
+                signature,
             };
             return self.outbox.push(from, token);
         }

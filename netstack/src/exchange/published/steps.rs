@@ -20,7 +20,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::super::group::Members;
+use super::super::group::{Members, Together};
 use super::super::io::Io;
 use super::super::message::{ALL_STEPS, Item};
 use super::schedule::{Next, Schedule};
@@ -44,6 +44,7 @@ pub(in crate::exchange) struct Steps {
     context: u16,
     number: u32,
     members: Members,
+    signature: u32,
     /// The step that is carried out; 0 before the first.
     step: u32,
     /// Its targets, as far as they are known.
@@ -102,6 +103,7 @@ impl Steps {
         let mut steps = Steps {
             context,
             number,
+            signature: members.signature(Together::Exchange),
             members,
             step: 0,
             targets: Vec::new(),
@@ -141,6 +143,7 @@ impl Steps {
             context: self.context,
             number: self.number,
             step,
+            signature: self.signature,
         };
         io.outbox.push(self.members.rank(MASTER.0), item);
     }
@@ -165,7 +168,7 @@ impl Steps {
         // Who says again that it is ready has heard nothing; who is done waits for the answer.
         if from != MASTER && (step == ALL_STEPS || step == 0 && !is_new) {
             let to = self.members.rank(from.0);
-            io.outbox.push(to, answer(id, step));
+            io.outbox.push(to, answer(id, step, self.signature));
         }
         if step == ALL_STEPS && !core::mem::replace(&mut master.is_done[from.0 as usize], true) {
             master.left -= 1;
@@ -230,6 +233,7 @@ impl Steps {
                     place: told.1,
                     count: told.2,
                     to: *to,
+                    signature: self.signature,
                 };
                 io.outbox.push(self.members.rank(sender.0), item);
             }
@@ -377,7 +381,8 @@ impl Steps {
         let first = master.asked % asked.len().max(1);
         let in_turn = asked.iter().cycle().skip(first);
         for rank in in_turn.take(ASKED_AT_ONCE.min(asked.len())) {
-            io.outbox.push(self.members.rank(rank.0), answer(id, 0));
+            io.outbox
+                .push(self.members.rank(rank.0), answer(id, 0, self.signature));
         }
         master.asked = first + ASKED_AT_ONCE;
         self.again_at = io.now + TURN_WAIT;
@@ -385,7 +390,11 @@ impl Steps {
 }
 
 /// What the master answers to a report.
-pub(in crate::exchange) fn answer((context, number): (u16, u32), step: u32) -> Item {
+pub(in crate::exchange) fn answer(
+    (context, number): (u16, u32),
+    step: u32,
+    signature: u32,
+) -> Item {
     Item::FromMaster {
         context,
         number,
@@ -393,15 +402,16 @@ pub(in crate::exchange) fn answer((context, number): (u16, u32), step: u32) -> I
         place: 0,
         count: 0,
         to: MASTER,
+        signature,
     }
 }
 
 /// What the master heard of exchanges that it has not begun.
 #[derive(Debug, Default)]
 pub(in crate::exchange) struct EarlyReports {
-    /// By context, number and rank: the last report, behind its place in the order of the first
-    /// ones.
-    reports: BTreeMap<(u16, u32, Rank), (u64, u32)>,
+    /// By context, number and rank: the last report and what it is of, behind its place in the
+    /// order of the first ones.
+    reports: BTreeMap<(u16, u32, Rank), (u64, u32, u32)>,
     next: u64,
 }
 
@@ -411,7 +421,7 @@ impl EarlyReports {
         &mut self,
         (context, number): (u16, u32),
         from: Rank,
-        step: u32,
+        (step, signature): (u32, u32),
         most: usize,
     ) -> bool {
         let key = (context, number, from);
@@ -420,13 +430,17 @@ impl EarlyReports {
         }
         let place = self.next;
         self.next += 1;
-        let report = self.reports.entry(key).or_insert((place, step));
-        report.1 = report.1.max(step);
+        let new = (place, step, signature);
+        let report = self.reports.entry(key).or_insert(new);
+        (report.1, report.2) = (report.1.max(step), signature);
         true
     }
 
-    /// Takes the reports of an exchange, in order.
-    pub(in crate::exchange) fn take(&mut self, (context, number): (u16, u32)) -> Vec<(Rank, u32)> {
+    /// Takes the reports of an exchange, in order: whose each is, the step, what it is of.
+    pub(in crate::exchange) fn take(
+        &mut self,
+        (context, number): (u16, u32),
+    ) -> Vec<(Rank, u32, u32)> {
         let keys = (context, number, Rank(0))..=(context, number, Rank(u32::MAX));
         let of_it = self.reports.range(keys);
         let mut taken: Vec<_> = of_it.map(|(key, report)| (*report, key.2)).collect();
@@ -435,7 +449,8 @@ impl EarlyReports {
             self.reports.remove(&(context, number, *rank));
         }
         let reports = taken.into_iter();
-        reports.map(|((_, step), rank)| (rank, step)).collect()
+        let report = |((_, step, signature), rank)| (rank, step, signature);
+        reports.map(report).collect()
     }
 
     /// Forgets all; gives the ranks that wait.

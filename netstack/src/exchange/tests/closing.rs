@@ -47,14 +47,14 @@ fn a_barrier_that_all_have_reached_is_done_for_a_rank_that_stood_still_while_all
             for rank in (0..size as usize).filter(|rank| *rank != late) {
                 if !net.events[rank].is_empty() {
                     let now = net.now;
-                    net.ranks[rank].leave(now);
+                    net.ranks[rank].leave(now, false);
                 }
             }
             deafen(&mut net, late, Micros::from_secs(2));
             net.go_on(Micros::from_secs(2));
             for rank in 0..size as usize {
                 let now = net.now;
-                net.ranks[rank].leave(now);
+                net.ranks[rank].leave(now, false);
             }
             net.go_on(Micros::from_secs(3));
             all_done(
@@ -83,7 +83,7 @@ fn an_exchange_whose_last_answers_were_lost_is_done_though_its_partners_have_end
                 for rank in 0..4 {
                     if !net.events[rank].is_empty() {
                         let now = net.now;
-                        net.ranks[rank].leave(now);
+                        net.ranks[rank].leave(now, false);
                     }
                 }
             }
@@ -106,7 +106,7 @@ fn a_message_that_was_received_was_sent_though_its_receiver_has_ended_since() {
         }
     }
     let now = net.now;
-    net.ranks[1].leave(now);
+    net.ranks[1].leave(now, false);
     net.go_on(Micros::from_secs(5));
     all_done(&net, 0..2, "the acknowledgement was lost");
 }
@@ -116,7 +116,7 @@ fn a_rank_that_ended_without_its_part_fails_those_that_need_it_soon() {
     for size in [2, 5, 16] {
         let mut net = Net::new(size, Scheme::Default, 0, 7);
         let now = net.now;
-        net.ranks[1].leave(now);
+        net.ranks[1].leave(now, false);
         let ops = exchange(&mut net, |_, _| 5_000);
         for rank in (0..size).filter(|rank| *rank != 1) {
             net.post(rank, ops[rank as usize].clone());
@@ -168,7 +168,7 @@ fn contexts_are_bounded_whatever_a_program_does_in_them() {
         let taken = rank.post(net.now, barrier(context), memory);
         if context < most {
             sat_out.unwrap();
-            rank.cancel(net.now, taken.unwrap());
+            rank.cancel(net.now, taken.unwrap(), &mut Buffers::default());
         } else {
             assert_eq!(sat_out, Err(PostError::TooManyContexts));
             assert_eq!(taken, Err(PostError::TooManyContexts));

@@ -34,7 +34,8 @@ impl Net {
     }
 
     fn cancel(&mut self, rank: u32, op: OpId) {
-        self.ranks[rank as usize].cancel(self.now, op);
+        let rank = rank as usize;
+        self.ranks[rank].cancel(self.now, op, &mut self.memory[rank]);
     }
 
     pub(super) fn check_nothing_is_kept(&mut self) {
@@ -309,7 +310,7 @@ fn an_exchange_that_failed_everywhere_is_not_talked_about_any_more() {
             net.flights.len()
         );
         let now = net.now;
-        net.ranks.iter_mut().for_each(|rank| rank.leave(now));
+        net.ranks.iter_mut().for_each(|rank| rank.leave(now, false));
         net.go_on(Micros::from_millis(200));
         assert!(net.ranks.iter().all(|rank| rank.is_drained()));
     }
@@ -410,7 +411,7 @@ fn a_program_that_has_ended_waits_for_acknowledgements_without_looking_all_the_t
     net.post(0, send(1, 1, 0, 1_000));
     net.dead[1] = true;
     net.go_on(Micros::from_millis(1));
-    net.ranks[0].leave(net.now);
+    net.ranks[0].leave(net.now, false);
     let looks = net.go_on(Micros::from_secs(2));
     assert!(!net.ranks[0].is_drained());
     assert!(looks < 200, "{looks} looks");
@@ -449,7 +450,7 @@ fn messages_sent_before_the_end_are_received_though_others_were_outstanding() {
             among: Among::all(0),
         },
     );
-    net.ranks[0].leave(net.now);
+    net.ranks[0].leave(net.now, false);
     net.go_on(Micros::from_secs(3));
     assert!(net.events[1].contains(&Event::Done {
         op: OpId(1),
@@ -480,7 +481,7 @@ fn a_rank_that_has_done_its_part_may_end() {
     net.post(1, ops[1].clone());
     net.go_on(Micros::from_millis(100));
     assert_eq!(net.events[1].len(), 1);
-    net.ranks[1].leave(net.now);
+    net.ranks[1].leave(net.now, false);
     // Somebody asks whether it is there.
     net.ranks[0].fail(net.now, Rank(1));
     net.go_on(Micros::from_millis(100));
@@ -515,7 +516,7 @@ fn the_first_rank_that_is_lost_is_named_though_others_end_because_of_it() {
             },
         );
     }
-    net.ranks[3].leave(net.now);
+    net.ranks[3].leave(net.now, false);
     // Rank 1 hears of nothing yet.
     net.dead[1] = true;
     net.go_on(Micros::from_millis(2_900));
@@ -523,7 +524,7 @@ fn the_first_rank_that_is_lost_is_named_though_others_end_because_of_it() {
     for rank in [0, 2] {
         let error = Error::RankLost(Rank(3));
         assert_eq!(net.events[rank], [failed(OpId(0), error)], "rank {rank}");
-        net.ranks[rank].leave(net.now);
+        net.ranks[rank].leave(net.now, false);
     }
     // Who comes late asks one that ended because of it.
     net.dead[3] = true;
@@ -719,7 +720,7 @@ fn a_receive_may_take_any_sender_and_any_tag() {
                     // The second time; but for the last rank there is nobody left.
                     Ok(op) => {
                         assert_eq!(rank, 2);
-                        net.ranks[0].cancel(now, op);
+                        net.ranks[0].cancel(now, op, memory);
                     }
                 }
             }

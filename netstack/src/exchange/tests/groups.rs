@@ -7,7 +7,7 @@ use super::super::message::{BlockId, Body, Data, Item, Packet};
 use super::endings::failed;
 use super::*;
 
-const SCHEMES: [Scheme; 3] = [
+pub(super) const SCHEMES: [Scheme; 3] = [
     Scheme::Default,
     Scheme::Published {
         active: Active::All,
@@ -21,7 +21,7 @@ fn group(ranks: &[u32]) -> Group {
     Group::listed(ranks.iter().copied().map(Rank).collect()).expect("a group")
 }
 
-fn among(context: u32, ranks: &[u32], number: u32) -> Among {
+pub(super) fn among(context: u32, ranks: &[u32], number: u32) -> Among {
     Among {
         context,
         group: group(ranks),
@@ -31,7 +31,7 @@ fn among(context: u32, ranks: &[u32], number: u32) -> Among {
 
 /// Gives each rank of a list two more buffers, what it sends and where it receives, and posts an
 /// exchange of these with blocks of equal length. Gives the number of the first buffer.
-fn post_equal(net: &mut Net, who: &Among, ranks: &[u32], bytes: u64) -> Vec<usize> {
+pub(super) fn post_equal(net: &mut Net, who: &Among, ranks: &[u32], bytes: u64) -> Vec<usize> {
     let mut places = Vec::new();
     for &me in ranks {
         let buffers = &mut net.memory[me as usize].0;
@@ -227,39 +227,48 @@ fn datagrams_of_others_change_nothing() {
         let places = post_equal(&mut net, &among(0, &ranks, 0), &ranks, 30_000);
         let (context, number) = (0, 0);
         let block = BlockId::Exchange(context, number);
-        let items = vec![
-            Item::Ready {
-                context,
-                number,
-                bytes: 9,
-                pushed: 0,
-            },
-            Item::WhoIsReady { context, number },
-            Item::Got { block },
-            Item::Refuse { block, gone: true },
-            Item::Busy { context, number },
-            Item::Noted { context, number },
-            Item::ToMaster {
-                context,
-                number,
-                step: 0,
-            },
-            Item::FromMaster {
-                context,
-                number,
-                step: 1,
-                place: 0,
-                count: 1,
-                to: Rank(0),
-            },
-            Item::Fault {
-                context,
-                number,
-                rank: Rank(4),
-                why: super::super::message::Why::Lost,
-                bytes: None,
-            },
-        ];
+        let items = |signature| {
+            vec![
+                Item::Ready {
+                    context,
+                    number,
+                    bytes: 9,
+                    pushed: 0,
+                    signature,
+                },
+                Item::WhoIsReady {
+                    context,
+                    number,
+                    signature,
+                },
+                Item::Got { block, signature },
+                Item::Refuse { block, gone: true },
+                Item::Busy { context, number },
+                Item::Noted { context, number },
+                Item::ToMaster {
+                    context,
+                    number,
+                    step: 0,
+                    signature,
+                },
+                Item::FromMaster {
+                    context,
+                    number,
+                    step: 1,
+                    place: 0,
+                    count: 1,
+                    to: Rank(0),
+                    signature,
+                },
+                Item::Fault {
+                    context,
+                    number,
+                    rank: Rank(4),
+                    why: super::super::message::Why::Lost,
+                    bytes: None,
+                },
+            ]
+        };
         let data = Data {
             block,
             first: 0,
@@ -267,7 +276,8 @@ fn datagrams_of_others_change_nothing() {
             tail: 9,
             is_last: true,
         };
-        for body in [Body::Control(items), Body::Data(data)] {
+        let bodies = [items(0), items(77)].map(Body::Control);
+        for body in bodies.into_iter().chain([Body::Data(data)]) {
             for rank in ranks {
                 let packet = Packet {
                     from: Rank(4),

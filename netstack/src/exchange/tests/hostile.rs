@@ -107,6 +107,14 @@ impl Wrong {
         }
     }
 
+    /// Mostly none: what is of something else is not looked at further.
+    fn signature(&mut self) -> u32 {
+        match self.below(16) {
+            0 => self.0.next_u64() as u32,
+            _ => 0,
+        }
+    }
+
     fn offer(&mut self, bytes: u64) -> Offer {
         Offer {
             number: self.number(),
@@ -124,8 +132,13 @@ impl Wrong {
                 number,
                 bytes: self.bytes(),
                 pushed: self.0.next_u64() as u8,
+                signature: self.signature(),
             },
-            1 => Item::WhoIsReady { context, number },
+            1 => Item::WhoIsReady {
+                context,
+                number,
+                signature: self.signature(),
+            },
             2 | 3 => {
                 let tell = self.below(2) == 0;
                 let packets = self.0.next_u64() >> self.below(64) | u64::from(!tell);
@@ -138,9 +151,14 @@ impl Wrong {
                 let block = self.block();
                 Item::Pull { block, pull }
             }
-            4 => Item::Got {
-                block: self.block(),
-            },
+            4 => {
+                let block = self.block();
+                let signature = match block {
+                    BlockId::Exchange(..) => self.signature(),
+                    BlockId::Message(_) => 0,
+                };
+                Item::Got { block, signature }
+            }
             5 => Item::Served {
                 block: self.block(),
                 serial: self.below(4) as u16,
@@ -158,11 +176,13 @@ impl Wrong {
                 context,
                 number,
                 stage: self.below(32) as u8,
+                signature: self.signature(),
             },
             10 => Item::Ask {
                 context,
                 number,
                 stage: self.below(32) as u8,
+                signature: self.signature(),
             },
             11 => Item::Ping { question: number },
             12 => Item::Pong { question: number },
@@ -172,19 +192,20 @@ impl Wrong {
                 context,
                 number,
                 rank: Rank(self.below(u64::from(SIZE) + 2) as u32),
-                why: [Why::Length, Why::Withdrawn, Why::Lost][self.below(3) as usize],
+                why: [Why::Length, Why::Withdrawn, Why::Lost, Why::Other][self.below(4) as usize],
             },
             16 => Item::Fault {
                 context,
                 number,
                 rank: Rank(self.below(u64::from(SIZE) + 2) as u32),
-                why: [Why::Length, Why::Withdrawn, Why::Lost][self.below(3) as usize],
+                why: [Why::Length, Why::Withdrawn, Why::Lost, Why::Other][self.below(4) as usize],
                 bytes: (self.below(2) == 0).then(|| self.bytes()),
             },
             15 => Item::ToMaster {
                 context,
                 number,
                 step: self.below(4) as u32,
+                signature: self.signature(),
             },
             _ => Item::FromMaster {
                 context,
@@ -193,6 +214,7 @@ impl Wrong {
                 place: self.below(4) as u16,
                 count: self.0.next_u64() as u16,
                 to: Rank(self.below(u64::from(SIZE) + 2) as u32),
+                signature: self.signature(),
             },
         }
     }
@@ -260,6 +282,7 @@ fn post_all(net: &mut Net, ranks: core::ops::Range<u32>) -> Vec<Op> {
                 tag: 1,
                 buffer,
                 bytes,
+                is_synchronous: false,
             },
         );
         net.post(
@@ -351,7 +374,7 @@ proptest! {
             // Programs use the rank that is named as an index.
             for event in &net.events[me] {
                 let named = match event {
-                    Event::Failed { error: Error::RankLost(rank) | Error::Withdrawn(rank), .. }
+                    Event::Failed { error: Error::RankLost(rank) | Error::Withdrawn(rank) | Error::Other(rank), .. }
                     | Event::Failed { error: Error::SizeMismatch { rank }, .. }
                     | Event::Failed { error: Error::Truncated { from: rank, .. }, .. }
                     | Event::Done { peer: rank, .. } => rank.0,
@@ -359,7 +382,7 @@ proptest! {
                 };
                 prop_assert!(named < SIZE, "rank {} has {:?}", me, event);
             }
-            net.ranks[me].leave(net.now);
+            net.ranks[me].leave(net.now, false);
         }
         net.go_on(Micros::from_secs(10));
         for me in 0..WRONG.0 as usize {

@@ -30,7 +30,7 @@ fn one_has_ended(seed: u64) -> (Net, Vec<Op>) {
     let any = net.post(0, from_any());
     net.go_on(Micros::from_millis(10));
     let now = net.now;
-    net.ranks[3].leave(now);
+    net.ranks[3].leave(now, false);
     net.go_on(Micros::from_secs(1));
     net.dead[3] = true;
     assert_eq!(net.events[0], [failed(any, Error::RankLost(Rank(3)))]);
@@ -85,7 +85,7 @@ fn a_rank_that_takes_back_its_part_is_named_though_another_has_ended_before() {
         let cancel = |net: &mut Net| {
             let op = net.post(1, ops[1].clone());
             let now = net.now;
-            net.ranks[1].cancel(now, op);
+            net.ranks[1].cancel(now, op, &mut net.memory[1]);
         };
         if first {
             cancel(&mut net);
@@ -126,7 +126,7 @@ fn who_ends_because_of_another_names_that_one() {
         let events = &net.events[rank];
         assert_eq!(events[..], [failed(OpId(0), Error::RankLost(Rank(3)))]);
         let now = net.now;
-        net.ranks[rank].leave(now);
+        net.ranks[rank].leave(now, false);
     }
     // Whoever comes late, and has heard nothing, hears of the one that died.
     let late = Endpoint::new(net.ranks[0].config(), net.now);
@@ -148,7 +148,7 @@ fn a_barrier_that_was_taken_back_names_its_rank_to_those_behind_it() {
             },
         );
         let now = net.now;
-        net.ranks[1].cancel(now, op);
+        net.ranks[1].cancel(now, op, &mut net.memory[1]);
         for rank in (0..size).filter(|rank| *rank != 1 && *rank != size - 1) {
             net.post(
                 rank,
@@ -228,7 +228,7 @@ fn who_asks_a_rank_that_ended_in_the_midst_of_an_exchange_hears_that_it_is_lost(
     }
     net.go_on(Micros(100));
     let now = net.now;
-    net.ranks[1].leave(now);
+    net.ranks[1].leave(now, false);
     // What it says by itself is lost.
     while net.ranks[1]
         .poll_packet(now, 1, &mut net.memory[1])
@@ -267,7 +267,7 @@ fn a_barrier_that_all_have_reached_is_done_though_a_token_is_lost_and_its_sender
     );
     // Rank 0 computes, and rank 2 ends.
     let now = net.now;
-    net.ranks[2].leave(now);
+    net.ranks[2].leave(now, false);
     (net.dead[0], net.dead[2]) = (true, true);
     for rank in [1, 3] {
         net.ranks[rank].fail(now, Rank(2));

@@ -81,7 +81,7 @@ fn nobody_waits_for_a_late_master_who_has_nothing_to_do_with_it() {
     assert_eq!(done, [0, 0, 0, 0, 1, 1]);
     // They may end: that is no loss.
     for rank in [4, 5] {
-        net.ranks[rank].leave(net.now);
+        net.ranks[rank].leave(net.now, false);
         net.dead[rank] = true;
     }
     net.post(0, ops[0].clone());

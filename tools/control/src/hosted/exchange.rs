@@ -242,7 +242,7 @@ impl Station {
     /// Posts what comes next.
     fn advance(&mut self, now: Instant) {
         if self.failure.is_some() || self.seconds.len() == self.order.repeats {
-            self.endpoint.leave(now);
+            self.endpoint.leave(now, true);
             self.step = Some(Step::Leave(now.as_micros() + LINGER_US));
             return;
         }

@@ -1,0 +1,102 @@
+//! Probes, and the messages that they keep for a receive.
+//!
+//! Neighbour: [`super`] has the messages that wait.
+//!
+//! Invariant: a message that a probe keeps is found by nothing else, and still counts as one that
+//! waits.
+
+use alloc::collections::VecDeque;
+
+use super::{Incoming, Letter, Receiving};
+use crate::exchange::io::Io;
+use crate::exchange::{Error, Event, Memory, OpId};
+use crate::ids::Rank;
+
+impl Incoming {
+    /// Posts a probe, or looks at once what it finds: where that is nothing it is false.
+    pub(in crate::exchange) fn probe(
+        &mut self,
+        probe: Receiving,
+        waits: bool,
+        events: &mut VecDeque<Event>,
+    ) -> bool {
+        let Some((sender, at)) = self.first_for(&probe) else {
+            if waits {
+                self.probes.push(probe);
+            }
+            return waits;
+        };
+        if let Some(from) = self.from.get_mut(&sender) {
+            let letter = &mut from.unexpected[at];
+            events.push_back(letter.found(sender, &probe));
+            if probe.claims {
+                letter.claim = Some(probe.op);
+                self.claims.insert(probe.op, sender);
+            }
+        }
+        true
+    }
+
+    /// Whose message a probe keeps, and whether it can still be received.
+    pub(in crate::exchange) fn claimed(&self, claim: OpId) -> Option<(Rank, bool)> {
+        let sender = self.claims.get(&claim)?;
+        let from = self.from.get(sender)?;
+        let mut letters = from.unexpected.iter();
+        Some((*sender, letters.any(|letter| letter.claim == Some(claim))))
+    }
+
+    /// Takes what a probe keeps out of those that wait.
+    fn unclaim(&mut self, claim: OpId) -> Option<(Rank, Option<Letter>)> {
+        let sender = self.claims.remove(&claim)?;
+        let from = self.from.get_mut(&sender)?;
+        let mut letters = from.unexpected.iter();
+        let at = letters.position(|letter| letter.claim == Some(claim));
+        let letter = at.and_then(|at| from.unexpected.remove(at));
+        if let Some(letter) = &letter {
+            self.taken(letter);
+        }
+        Some((sender, letter))
+    }
+
+    /// Receives what a probe keeps.
+    pub(in crate::exchange) fn receive_claimed(
+        &mut self,
+        claim: OpId,
+        mut receiving: Receiving,
+        memory: &mut dyn Memory,
+        io: &mut Io<'_>,
+        events: &mut VecDeque<Event>,
+    ) {
+        let op = receiving.op;
+        match self.unclaim(claim) {
+            Some((sender, Some(letter))) => {
+                receiving.from = Some(sender);
+                self.deliver(sender, receiving, letter, memory, io, events);
+            }
+            // Its sender has taken it back.
+            Some((sender, None)) => events.push_back(Event::Failed {
+                op,
+                error: Error::Withdrawn(sender),
+            }),
+            None => {}
+        }
+    }
+
+    /// Nobody receives what a probe keeps: it waits again, or meets what was posted meanwhile.
+    pub(super) fn put_back(
+        &mut self,
+        claim: OpId,
+        memory: &mut dyn Memory,
+        io: &mut Io<'_>,
+        events: &mut VecDeque<Event>,
+    ) {
+        let Some((sender, Some(mut letter))) = self.unclaim(claim) else {
+            return;
+        };
+        letter.claim = None;
+        match self.take_posted(sender, &letter.offer) {
+            Some(receiving) => self.deliver(sender, receiving, letter, memory, io, events),
+            None => self.insert(sender, letter, events),
+        }
+    }
+}
