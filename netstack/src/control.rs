@@ -354,8 +354,8 @@ impl Endpoint {
     /// Goes on with a job that an earlier run of the control node launched; `ranks` says of each
     /// rank of `spec` how it stands, `begun` that all were told to start. When a node is heard
     /// of which a rank is open, it is asked for the job, and `Claimed` follows, or `RankLost`.
-    /// Until then the node counts as having the job, whether it is up or not; whoever does not want to
-    /// wait any longer says so with [`Self::abandon`].
+    /// Until then the node counts as having the job, whether it is up or not; whoever does not want
+    /// to wait any longer says so with [`Self::abandon`].
     ///
     /// # Errors
     /// [`LaunchError`]; `BadSize` also when no rank is open.

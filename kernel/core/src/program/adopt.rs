@@ -65,8 +65,8 @@ impl Memory {
     }
 
     /// Puts copies of those pages of a fetch into place that another rank of the program has on
-    /// this node, as `find` says, and ends the fetch: what is missing is asked for when it is touched.
-    /// Returns whether the first page is in place.
+    /// this node, as `find` says, and ends the fetch: what is missing is asked for when it is
+    /// touched. Returns whether the first page is in place.
     pub fn copy_pages<M: Machine>(
         &mut self,
         machine: &mut M,

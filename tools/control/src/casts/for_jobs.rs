@@ -251,8 +251,8 @@ impl Casts {
 }
 
 /// A rank as the connection table of a job has it. An adapter of Ethernet has a window for each
-/// rank of its node, which is a port of UDP, no mask and one port; its place on the network is its node
-/// number, which is never 0.
+/// rank of its node, which is a port of UDP, no mask and one port; its place on the network is its
+/// node number, which is never 0.
 fn entry(node: u32, peer: Peer, local: LocalRank) -> table::Entry {
     table::Entry {
         node: NodeId(node),
