@@ -140,8 +140,8 @@ pub struct PlaceSpec {
     /// How many ranks it has: 1 to [`crate::RANKS_PER_NODE_MAX`].
     pub ranks: u16,
     /// Their launch block, which names the first of them, at most [`launch_block::MAX`] bytes.
-    /// Travels in the LAUNCH where it fits ([`crate::wire::job::INLINE_BLOCK_MAX`]); else the node asks for it with
-    /// [`crate::page::Object::LaunchBlock`].
+    /// Travels in the LAUNCH where it fits ([`crate::wire::job::INLINE_BLOCK_MAX`]); else the node
+    /// asks for it with [`crate::page::Object::LaunchBlock`].
     pub launch_block: Arc<[u8]>,
     /// Send RETAIN first and LAUNCH when it is acknowledged (the published flow).
     pub retain: bool,
