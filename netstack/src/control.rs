@@ -17,7 +17,7 @@ use crate::control::outbox::{Outbox, Outgoing};
 use crate::counters::Counters;
 use crate::files::ChannelId;
 use crate::files::server::Member;
-use crate::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId};
+use crate::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
 use crate::io::{IoReply, MAX_CALL_DATA};
 use crate::job::control::Jobs;
 use crate::job::{AdoptedRank, JobSpec, LaunchError};
@@ -266,14 +266,20 @@ impl Endpoint {
                 self.registry
                     .seal(*node, Kind::Command, out, |writer| command.emit(writer))
             }
-            Outgoing::IoReply { node, job, call } => {
-                let answer = self.jobs.io_answer(*node, *job, *call)?;
+            Outgoing::IoReply {
+                node,
+                job,
+                rank,
+                call,
+            } => {
+                let (rank, answer) = self.jobs.io_answer(*node, *job, *rank, *call)?;
                 let done = answer.map(|reply| io_wire::Done {
                     result: reply.result,
                     data: &reply.data,
                 });
                 let reply = io_wire::IoReply {
                     job: *job,
+                    rank,
                     call: *call,
                     done,
                 };
@@ -332,7 +338,7 @@ impl Endpoint {
     }
 
     /// Launches a job: every node gets LAUNCH, and for each `LaunchReady`, `LaunchRefused` or
-    /// `RankLost` follows. A rank with `retain` gets RETAIN before, and `Retained` precedes the
+    /// `RankLost` follows. A place with `retain` gets RETAIN before, and `Retained` precedes the
     /// rest. With [`crate::job::StartMode::AtOnce`] there is no `LaunchReady`: `Started` says that
     /// the program is loaded and runs.
     pub fn launch(&mut self, now: Instant, spec: JobSpec) -> Result<(), LaunchError> {
@@ -347,9 +353,9 @@ impl Endpoint {
 
     /// Goes on with a job that an earlier run of the control node launched; `ranks` says of each
     /// rank of `spec` how it stands, `begun` that all were told to start. When a node is heard
-    /// whose rank is open, it is asked for the job, and `Claimed` follows, or `RankLost`. Until
-    /// then the node counts as having the job, whether it is up or not; whoever does not want to
-    /// wait any longer says so with [`Self::abandon`].
+    /// of which a rank is open, it is asked for the job, and `Claimed` follows, or `RankLost`.
+    /// Until then the node counts as having the job, whether it is up or not; whoever does not want
+    /// to wait any longer says so with [`Self::abandon`].
     ///
     /// # Errors
     /// [`LaunchError`]; `BadSize` also when no rank is open.
@@ -437,7 +443,7 @@ impl Endpoint {
         &mut self,
         _now: Instant,
         node: NodeId,
-        job: JobId,
+        (job, rank): (JobId, Rank),
         call: CallId,
         reply: IoReply,
     ) {
@@ -445,7 +451,8 @@ impl Endpoint {
             reply.data.len() <= MAX_CALL_DATA,
             "a reply carries at most {MAX_CALL_DATA} bytes"
         );
-        self.jobs.io_reply(node, job, call, reply, &mut self.outbox);
+        self.jobs
+            .io_reply(node, (job, rank), call, reply, &mut self.outbox);
     }
 
     /// Counts of what was received, sent and refused.

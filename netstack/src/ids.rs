@@ -10,6 +10,10 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u32);
 
+/// The number of a rank among those of its job that share a node, from 0 in the order of ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalRank(pub u16);
+
 /// A job. Unique over the life of a cluster; 0 is reserved for "no job" on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
@@ -35,9 +39,31 @@ pub struct CastId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// An I/O call of one job on one node, counted from 1 in the order of submission.
+/// An I/O call of one rank, counted from 1 in the order of submission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
+
+impl LocalRank {
+    /// That of a rank alone on its node, or of the first of several.
+    pub const FIRST: LocalRank = LocalRank(0);
+
+    /// As an index into a table of a node's ranks.
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+
+    /// The first `count` of them.
+    pub fn first(count: u16) -> impl DoubleEndedIterator<Item = LocalRank> {
+        (0..count).map(LocalRank)
+    }
+}
+
+impl Rank {
+    /// The rank so many behind this one.
+    pub fn plus(self, local: LocalRank) -> Rank {
+        Rank(self.0 + u32::from(local.0))
+    }
+}
 
 impl JobId {
     /// "No job" on the wire.

@@ -51,8 +51,23 @@ pub mod wire;
 
 /// UDP port the control node listens on unless the personality says otherwise.
 pub const CONTROL_PORT: u16 = 7117;
-/// UDP port a node uses.
+/// UDP port a node uses, and the first of its ranks for what ranks send each other.
 pub const NODE_PORT: u16 = 7118;
+/// Ranks of a job that a node may have: one for each core that a node can use.
+pub const RANKS_PER_NODE_MAX: u16 = 64;
+
+/// UDP port at which a node takes what other ranks send this one of its ranks.
+pub const fn rank_port(rank: ids::LocalRank) -> u16 {
+    NODE_PORT + rank.0
+}
+
+/// The rank of a node whose port this is.
+pub const fn rank_of_port(port: u16) -> Option<ids::LocalRank> {
+    match port.checked_sub(NODE_PORT) {
+        Some(rank) if rank < RANKS_PER_NODE_MAX => Some(ids::LocalRank(rank)),
+        _ => None,
+    }
+}
 /// Largest datagram either side sends or accepts, in bytes: what fits an Ethernet frame of
 /// 1,500 bytes after the IPv4 (20) and UDP (8) headers. Transmit buffers must have this size.
 pub const MAX_DATAGRAM: usize = 1472;

@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 
 use crate::counters::Counters;
 use crate::files::{self, ChannelId};
-use crate::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, ProgramId, RequestId};
-use crate::io::client::Outcome;
+use crate::ids::{BootEpoch, CallId, ControlEpoch, JobId, LocalRank, NodeId, ProgramId, RequestId};
+use crate::io::client::{Client, Outcome};
 use crate::io::{self, IoOp, SubmitError};
-use crate::job::node::Jobs;
+use crate::job::node::{Entry, Jobs};
 use crate::job::{LaunchRefusal, LaunchSpec};
 use crate::join::node::{Link, Message, Received};
 use crate::join::{Refusal, Timing};
@@ -176,6 +176,8 @@ pub enum Event {
     IoDone {
         /// The job.
         job: JobId,
+        /// The rank whose call it is.
+        rank: LocalRank,
         /// The call.
         call: CallId,
         /// Bytes written or read, or a negated errno.
@@ -319,15 +321,16 @@ impl Endpoint {
     }
 
     fn io_reply(&mut self, now: Instant, reply: io_wire::IoReply<'_>) {
-        let (job, call) = (reply.job, reply.call);
-        let Some(entry) = self.jobs.entry(job) else {
+        let (job, rank, call) = (reply.job, reply.rank, reply.call);
+        let entry = self.jobs.entry(job);
+        let Some(io) = entry.and_then(|entry| entry.io_mut(rank)) else {
             self.outbox.counters.stale += 1;
             return;
         };
         let length = reply.done.map(|done| done.data.len());
-        match (entry.io.reply(now, call, length, &mut self.rng), reply.done) {
+        match (io.reply(now, call, length, &mut self.rng), reply.done) {
             (Outcome::Done { exit, oversized }, Some(done)) => {
-                if exit {
+                if exit && self.jobs.present().is_some_and(Entry::is_over) {
                     self.jobs.finish();
                 }
                 let (mut result, mut data) = (done.result, done.data.to_vec());
@@ -337,6 +340,7 @@ impl Endpoint {
                 }
                 self.outbox.push(Event::IoDone {
                     job,
+                    rank,
                     call,
                     result,
                     data,
@@ -400,13 +404,14 @@ impl Endpoint {
         let timeout = self.call_timeout();
         if let Some(entry) = self.jobs.present_mut()
             && !entry.is_adrift()
-            && let Some((call, op, repeated)) = entry.io.due(now, timeout, &mut self.rng)
         {
             let job = entry.job;
-            self.outbox.counters.retransmitted += u64::from(repeated);
-            return self.link.seal(Kind::IoCall, out, |writer| {
-                io_wire::emit_call(job, call, op, writer);
-            });
+            if let Some((rank, call, op, repeated)) = entry.due_call(now, timeout, &mut self.rng) {
+                self.outbox.counters.retransmitted += u64::from(repeated);
+                return self.link.seal(Kind::IoCall, out, |writer| {
+                    io_wire::emit_call((job, rank), call, op, writer);
+                });
+            }
         }
         if let Some((report, repeated)) = self.ledger.due(now, &mut self.rng) {
             self.outbox.counters.retransmitted += u64::from(repeated);
@@ -447,7 +452,7 @@ impl Endpoint {
             return Some(Instant::ZERO);
         }
         let present = self.jobs.present().filter(|entry| !entry.is_adrift());
-        let calls = present.and_then(|entry| entry.io.deadline());
+        let calls = present.and_then(Entry::io_deadline);
         let (reports, pages) = (self.ledger.deadline(), self.pages.poll_timeout());
         let keeps = self.keeps_until();
         let all = [link, calls, reports, pages, keeps, self.log.deadline()];
@@ -587,17 +592,30 @@ impl Endpoint {
         self.pages.cancel(job);
     }
 
-    /// Ships a call; `IoDone` follows. Calls of a job are carried out in the order submitted.
-    /// `Exit` is always taken once, also by a full queue.
-    pub fn io_submit(&mut self, now: Instant, job: JobId, op: IoOp) -> Result<CallId, SubmitError> {
-        let entry = self.jobs.entry(job).ok_or(SubmitError::UnknownJob)?;
-        entry.io.submit(now, op)
+    /// Ships a call of a rank; `IoDone` follows. Calls of a rank are carried out in the order
+    /// submitted. `Exit` is always taken once, also by a full queue.
+    pub fn io_submit(
+        &mut self,
+        now: Instant,
+        job: JobId,
+        rank: LocalRank,
+        op: IoOp,
+    ) -> Result<CallId, SubmitError> {
+        let entry = self.jobs.entry(job);
+        let io = entry.and_then(|entry| entry.io_mut(rank));
+        io.ok_or(SubmitError::UnknownJob)?.submit(now, op)
     }
 
-    /// Calls of a job that are not done yet: zero means that everything written has arrived.
-    pub fn io_pending(&self, job: JobId) -> usize {
+    /// Calls of a rank that are not done yet: zero means that everything written has arrived.
+    pub fn io_pending(&self, job: JobId, rank: LocalRank) -> usize {
         let entry = self.jobs.present().filter(|entry| entry.job == job);
-        entry.map_or(0, |entry| entry.io.pending())
+        let io = entry.and_then(|entry| entry.io(rank));
+        io.map_or(0, Client::pending)
+    }
+
+    /// Whether the control node has not taken all that the ranks of a job have submitted.
+    pub fn has_job(&self, job: JobId) -> bool {
+        self.jobs.present().is_some_and(|entry| entry.job == job)
     }
 
     /// True when the endpoint has left and will never send again.

@@ -1,29 +1,28 @@
-//! One job on this node, from launch to exit report.
+//! One job on this node, from launch to the exit reports of its ranks.
 //!
 //! Neighbours: `agent::node` brings commands and completions, `process` loads and runs.
-//! The rules for answers are those of `netstack::job`: every launch is answered once, and a job
-//! whose launch succeeded ends with exactly one exit call.
+//! The rules for answers are those of `netstack::job`: every launch is answered once, and each rank
+//! of a job whose launch succeeded ends with exactly one exit call.
 //!
-//! Invariant: when [`serve`] returns, what the program had is given back and scrubbed, or is warm.
+//! Invariant: when [`serve`] returns, what the ranks had is given back and scrubbed, or is warm.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 
-use netstack::ids::JobId;
-use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, SubmitError};
+use netstack::ids::{JobId, LocalRank};
+use netstack::io::{ExitStatus, IoOp, MAX_CALL_DATA, SubmitError};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode};
 use netstack::node::Endpoint;
 use netstack::time::Instant;
 
-use super::mailbox::SIGKILL;
 use super::node::Node;
-use super::services::NodeServices;
-use crate::process::{self, Launch};
+use super::services::{NodeServices, Ranks};
+use crate::process::{self, Exit, Launch};
 use crate::time;
 
-/// Loads, runs and reports a program. Nothing is logged before the first instruction of one that
-/// starts at once: the serial port would take longer than the launch. Its frame is one of its own,
-/// so that the caller can clear it.
+/// Loads, runs and reports the ranks of a job that this node has. Nothing is logged before the
+/// first instruction of one that starts at once: the serial port would take longer than the launch.
+/// Its frame is one of its own, so that the caller can clear it.
 #[inline(never)]
 pub fn serve(node: &mut Node, launch: &Launch) {
     let spec = &launch.spec;
@@ -34,38 +33,27 @@ pub fn serve(node: &mut Node, launch: &Launch) {
             node.endpoint().launch_result(time::now(), spec.job, Ok(()));
             if starts(node, spec) {
                 node.set_entered(true);
-                let exit = prepared.run(node);
+                prepared.run(node, &|local, services, exit| {
+                    if spec.start == StartMode::AtOnce {
+                        log_launch(spec, local);
+                    }
+                    report_exit(services, spec, local, exit);
+                });
                 node.set_entered(false);
-                if spec.start == StartMode::AtOnce {
-                    log_launch(spec);
-                }
-                let text = exit.text.filter(|_| !is_wanted(node, exit.report.status));
-                report(node, exit.report, text.as_deref());
             } else {
-                let signal = node.cancelled().unwrap_or_default();
-                let cost = prepared.abandon(node, signal);
-                report(node, cost, None);
+                let signal = node.rank(LocalRank::FIRST).cancelled().unwrap_or_default();
+                prepared.abandon(node, signal, &|local, services, exit| {
+                    report_exit(services, spec, local, exit);
+                });
             }
         }
     }
     node.close_job();
 }
 
-/// Whether a cancel has ended the program, by its signal or after its grace: who wanted that does
-/// not ask where the program was then. What its handler does wrong meanwhile is told.
-fn is_wanted(node: &Node, status: ExitStatus) -> bool {
-    let of_cancel = |signal| {
-        node.cancel()
-            .is_some_and(|cancel| [cancel.signal, SIGKILL].contains(&signal))
-    };
-    matches!(status, ExitStatus::Signal(signal) if of_cancel(signal))
-}
-
-fn log_launch(spec: &LaunchSpec) {
-    info!(
-        "agent",
-        "job {}: rank {} of {}", spec.job, spec.rank, spec.size
-    );
+fn log_launch(spec: &LaunchSpec, local: LocalRank) {
+    let rank = spec.rank.plus(local);
+    info!("agent", "job {}: rank {rank} of {}", spec.job, spec.size);
 }
 
 /// Waits until the program may start; returns whether it may. Control hears of a start at once
@@ -77,7 +65,7 @@ fn starts(node: &mut Node, spec: &LaunchSpec) -> bool {
             node.cancel().is_none()
         }
         StartMode::OnCommand => {
-            log_launch(spec);
+            LocalRank::first(spec.ranks).for_each(|local| log_launch(spec, local));
             await_start(node)
         }
     }
@@ -116,27 +104,37 @@ pub fn refuse_cancelled(endpoint: &mut Endpoint, job: JobId) {
     endpoint.launch_result(time::now(), job, Err(refusal));
 }
 
-/// Queues the failure text in pieces and the exit report behind all output of the job. The
+/// Queues the failure text in pieces and the exit report of a rank behind all its output. The
 /// endpoint delivers them while the node goes on.
-fn report(node: &mut Node, report: ExitReport, text: Option<&str>) {
-    let job = node.job();
-    info!("agent", "job {job}: ended: {:?}", report.status);
-    let text = text.map(String::from).unwrap_or_default();
+fn report_exit(services: &mut dyn NodeServices, spec: &LaunchSpec, local: LocalRank, exit: Exit) {
+    let status = exit.report.status;
+    match spec.ranks {
+        1 => info!("agent", "job {}: ended: {status:?}", spec.job),
+        _ => info!(
+            "agent",
+            "job {}: rank {} ended: {status:?}",
+            spec.job,
+            spec.rank.plus(local)
+        ),
+    }
+    // What a handler does wrong in the time that a cancel gives is told.
+    let is_wanted = matches!(status, ExitStatus::Signal(signal) if services.is_by_cancel(signal));
+    let text = exit.text.filter(|_| !is_wanted).unwrap_or_default();
     for (index, piece) in text.as_bytes().chunks(MAX_CALL_DATA).enumerate() {
         let op = IoOp::Report {
             offset: (index * MAX_CALL_DATA) as u32,
             data: piece.to_vec(),
         };
-        submit(node, op);
+        submit(services, op);
     }
-    submit(node, IoOp::Exit(Box::new(report)));
+    submit(services, IoOp::Exit(Box::new(exit.report)));
 }
 
 /// Submits a call, waiting for room behind output that the control node has not taken yet.
-fn submit(node: &mut Node, op: IoOp) {
+fn submit(services: &mut dyn NodeServices, op: IoOp) {
     loop {
-        match node.io_submit(op.clone()) {
-            Err(SubmitError::Full) => node.wait(Instant::FAR_FUTURE),
+        match services.io_submit(op.clone()) {
+            Err(SubmitError::Full) => services.wait(Instant::FAR_FUTURE),
             // The control node has dropped the job: nobody is left to tell.
             Err(SubmitError::UnknownJob) => return,
             Err(error @ (SubmitError::TooLarge | SubmitError::AfterExit)) => {

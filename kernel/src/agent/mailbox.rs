@@ -1,14 +1,16 @@
-//! What has arrived for the job a node has, until its process asks for it.
+//! What has arrived for the job a node has, until its ranks ask for it.
 //!
-//! Key type: [`Mailbox`]. Neighbours: `agent::node` puts in, `process` takes out by way of
-//! `agent::services`.
+//! Key type: [`Mailbox`], with an [`Inbox`] for each rank. Neighbours: `agent::node` puts in,
+//! `process` takes out by way of `agent::services`.
 //!
-//! Invariant: no bound of its own is needed: what can arrive is what the process asked for, and
-//! the endpoint bounds that (8 page requests, 256 calls).
+//! Invariant: no bound of its own is needed: what can arrive is what a process asked for, and
+//! the endpoint bounds that (8 page requests, 256 calls of a rank).
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
 
-use netstack::ids::{JobId, ProgramId};
+use netstack::ids::{JobId, LocalRank, ProgramId, RequestId};
 use netstack::time::Instant;
 
 use super::services::{IoCompletion, PageCompletion};
@@ -37,17 +39,35 @@ pub struct Mailbox {
     /// The program has been entered and has not ended.
     entered: bool,
     cancel: Option<Cancel>,
-    /// Signals that the program is to get: bit n - 1 is signal n.
-    signals: u64,
-    pages: VecDeque<PageCompletion>,
-    io: VecDeque<IoCompletion>,
+    /// By local rank; at least one.
+    ranks: Vec<Inbox>,
+    /// Page requests that are under way.
+    asked: Vec<Asked>,
     /// Something was put in since [`Self::take_news`].
     news: bool,
 }
 
+/// A page request that is under way.
+#[derive(Debug)]
+struct Asked {
+    request: RequestId,
+    rank: LocalRank,
+    /// Bytes of the program's file that it is for.
+    pages: Range<u64>,
+}
+
+/// What has arrived for one rank.
+#[derive(Debug, Default)]
+struct Inbox {
+    /// Signals that the program is to get: bit n - 1 is signal n.
+    signals: u64,
+    pages: VecDeque<PageCompletion>,
+    io: VecDeque<IoCompletion>,
+}
+
 impl Mailbox {
-    /// An empty one for `job`, which runs `program`.
-    pub fn new(job: JobId, program: ProgramId) -> Self {
+    /// An empty one for `job`, which runs `program` as so many ranks, at least one.
+    pub fn new(job: JobId, program: ProgramId, ranks: u16) -> Self {
         Self {
             job,
             program,
@@ -55,11 +75,19 @@ impl Mailbox {
             started: false,
             entered: false,
             cancel: None,
-            signals: 0,
-            pages: VecDeque::new(),
-            io: VecDeque::new(),
+            ranks: (0..ranks).map(|_| Inbox::default()).collect(),
+            asked: Vec::new(),
             news: false,
         }
+    }
+
+    /// How many ranks the node has of the job.
+    pub fn ranks(&self) -> u16 {
+        self.ranks.len() as u16
+    }
+
+    fn of(&mut self, rank: LocalRank) -> &mut Inbox {
+        &mut self.ranks[rank.index()]
     }
 
     /// Whose it is.
@@ -82,9 +110,26 @@ impl Mailbox {
         self.dropped = true;
     }
 
-    /// Forgets the answers to page requests.
-    pub fn forget_pages(&mut self) {
-        self.pages.clear();
+    /// A rank has asked for pages, of these bytes of the program's file.
+    pub fn note_request(&mut self, rank: LocalRank, request: RequestId, pages: Range<u64>) {
+        self.asked.push(Asked {
+            request,
+            rank,
+            pages,
+        });
+    }
+
+    /// Whether another rank than this one has asked for the page at that offset of the file.
+    pub fn is_asked_beside(&self, rank: LocalRank, offset: u64) -> bool {
+        let mut others = self.asked.iter().filter(|asked| asked.rank != rank);
+        others.any(|asked| asked.pages.contains(&offset))
+    }
+
+    /// Forgets the answers to page requests of a rank; whether no other rank waits for any.
+    pub fn forget_pages(&mut self, rank: LocalRank) -> bool {
+        self.of(rank).pages.clear();
+        self.asked.retain(|asked| asked.rank != rank);
+        self.asked.is_empty()
     }
 
     /// Whether the control node has started the job.
@@ -134,42 +179,52 @@ impl Mailbox {
         }
     }
 
-    /// Puts in a signal, 1 to 64, for the program; one that it has not taken yet counts for both.
+    /// Puts in a signal, 1 to 64, for every rank; one that it has not taken yet counts for both.
     pub fn put_signal(&mut self, signal: u8) {
         let bit = signal
             .checked_sub(1)
             .and_then(|bit| 1_u64.checked_shl(bit.into()));
-        self.signals |= bit.unwrap_or(0);
+        for rank in &mut self.ranks {
+            rank.signals |= bit.unwrap_or(0);
+        }
         self.news = true;
     }
 
-    /// The signal with the lowest number that the program is to get.
-    pub fn take_signal(&mut self) -> Option<u8> {
-        let bit = self.signals.trailing_zeros();
-        self.signals &= self.signals.wrapping_sub(1);
+    /// The signal with the lowest number that a rank is to get.
+    pub fn take_signal(&mut self, rank: LocalRank) -> Option<u8> {
+        let signals = &mut self.of(rank).signals;
+        let bit = signals.trailing_zeros();
+        *signals &= signals.wrapping_sub(1);
         (bit < u64::BITS).then_some(bit as u8 + 1)
     }
 
-    /// Puts in the answer to a page request.
+    /// Puts in the answer to a page request. One that nobody waits for any more is dropped.
     pub fn put_pages(&mut self, completion: PageCompletion) {
-        self.pages.push_back(completion);
+        let mut asked = self.asked.iter();
+        let Some(at) = asked.position(|asked| asked.request == completion.request) else {
+            return;
+        };
+        let rank = self.asked.swap_remove(at).rank;
+        self.of(rank).pages.push_back(completion);
         self.news = true;
     }
 
-    /// Puts in the answer to a call.
-    pub fn put_io(&mut self, completion: IoCompletion) {
-        self.io.push_back(completion);
-        self.news = true;
+    /// Puts in the answer to a call of a rank.
+    pub fn put_io(&mut self, rank: LocalRank, completion: IoCompletion) {
+        if let Some(inbox) = self.ranks.get_mut(rank.index()) {
+            inbox.io.push_back(completion);
+            self.news = true;
+        }
     }
 
-    /// The next answer to a page request.
-    pub fn take_pages(&mut self) -> Option<PageCompletion> {
-        self.pages.pop_front()
+    /// The next answer to a page request of a rank.
+    pub fn take_pages(&mut self, rank: LocalRank) -> Option<PageCompletion> {
+        self.of(rank).pages.pop_front()
     }
 
-    /// The next answer to a call.
-    pub fn take_io(&mut self) -> Option<IoCompletion> {
-        self.io.pop_front()
+    /// The next answer to a call of a rank.
+    pub fn take_io(&mut self, rank: LocalRank) -> Option<IoCompletion> {
+        self.of(rank).io.pop_front()
     }
 
     /// Says that what the process may wait for has come from elsewhere.

@@ -6,6 +6,7 @@
 //! | [`node`] | datagrams between the network and the protocol's endpoint |
 //! | [`job`] | one program, from launch to exit report |
 //! | [`mailbox`] | what has arrived for the job |
+//! | [`ranks`] | what the node has of each rank: exchange, files, pages |
 //! | [`cast`] | this node's part in broadcasts |
 //! | [`exchange`] | this node's part in the data that ranks of a job exchange |
 //! | [`overlay`] | this node's part in the monitoring overlay |
@@ -30,6 +31,7 @@ mod last_words;
 pub mod mailbox;
 pub mod node;
 pub mod overlay;
+pub mod ranks;
 pub mod services;
 pub mod shipping;
 pub mod vitals;

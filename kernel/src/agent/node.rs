@@ -1,8 +1,8 @@
 //! The node's end of the protocol on the node's network.
 //!
 //! Key type: [`Node`], which moves datagrams between `net::Stack` and `netstack::node::Endpoint`,
-//! sorts events, and is the [`NodeServices`](super::services::NodeServices) of the job. Neighbours:
-//! `agent::job` drives a job with it, `agent::last_words` is told how to reach control.
+//! sorts events, and is the [`Ranks`](super::services::Ranks) of the job. Neighbours: `agent::job`
+//! drives a job with it, `agent::last_words` is told how to reach control.
 //!
 //! Invariant: completions are kept for the current job only; what arrives for a job that has
 //! ended is dropped, so a new job never sees another's data.
@@ -21,7 +21,7 @@ use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::{MemberConfig, Peer};
 use netstack::files::ChannelId;
-use netstack::ids::{BootEpoch, JobId, NodeId, RequestId};
+use netstack::ids::{BootEpoch, JobId, LocalRank, NodeId, RequestId};
 use netstack::job::LaunchSpec;
 use netstack::node::{Config, Endpoint, Event};
 use netstack::personality::Personality;
@@ -30,14 +30,15 @@ use netstack::vitals::BootTimings;
 use netstack::wire::key::Key;
 use netstack::wire::log::TEXT_MAX;
 
-use super::cast::store::{Places, Running};
+use super::cast::store::Places;
 use super::cast::{self, Casts};
-use super::exchange::{Exchange, TABLE_WITHIN};
+use super::exchange::Exchange;
 use super::files;
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::overlay::Overlay;
+use super::ranks::Seats;
 use super::services::{IoCompletion, PageCompletion};
 use super::shipping::Shipping;
 use super::vitals::vitals;
@@ -84,18 +85,14 @@ pub struct Node {
     warm: WarmTable,
     objects: Objects,
     casts: Casts,
-    exchange: Exchange,
+    seats: Seats,
+    /// Whose services it is now ([`Ranks::rank`](super::services::Ranks::rank)).
+    present: LocalRank,
     overlay: Overlay,
-    /// Calls on files of the open job, where it has a service for them.
-    shipping: Option<Shipping>,
     /// The card's transmit ring had no room for what casts or the exchange have to send.
     ring_full: bool,
-    /// The network was looked at since the program asked last.
-    polled: bool,
     /// A datagram of the exchange goes before those of casts; every second turn.
     exchange_leads: bool,
-    /// The program that runs, as far as others may read its pages.
-    running: Option<Running>,
     /// When the CPU woke for what is taken in now, or began to look.
     looked: Moment,
     /// It has left the cluster, and will not be heard again in this boot.
@@ -133,13 +130,11 @@ impl Node {
             warm: WarmTable::new(WarmTable::default_limit(frames)),
             objects: Objects::new(Objects::default_limit(frames)),
             casts: Casts::default(),
-            exchange: Exchange::new(TABLE_WITHIN),
+            seats: Seats::new(),
+            present: LocalRank::FIRST,
             overlay: Overlay::default(),
-            shipping: None,
             ring_full: false,
-            polled: false,
             exchange_leads: false,
-            running: None,
             looked: Moment::now(),
             left: false,
             remains: None,
@@ -165,14 +160,19 @@ impl Node {
     /// Opens the mailbox of a job; events for it are kept from now on.
     pub fn open_job(&mut self, spec: &LaunchSpec) {
         assert!(self.mailbox.is_none(), "one job at a time");
-        let (job, program, rank) = (spec.job, spec.program, spec.rank);
-        self.shipping = spec.files.map(|service| {
-            let config = self.endpoint().files_config(ChannelId { job, rank });
-            Shipping::new(config, service)
-        });
+        let (job, first) = (spec.job, spec.rank);
+        self.seats.make_room(spec.ranks);
+        for local in LocalRank::first(spec.ranks) {
+            let rank = first.plus(local);
+            let shipping = spec.files.map(|service| {
+                let config = self.endpoint().files_config(ChannelId { job, rank });
+                Shipping::new(config, service)
+            });
+            self.seats.of_mut(local).shipping = shipping;
+        }
         self.stack.set_service(spec.files);
-        self.mailbox = Some(Mailbox::new(job, program));
-        self.overlay.set_job(Some((job, rank)));
+        self.mailbox = Some(Mailbox::new(job, spec.program, spec.ranks));
+        self.overlay.set_job(Some((job, first)));
     }
 
     /// Closes the mailbox and forgets the job's page requests.
@@ -181,16 +181,18 @@ impl Node {
         self.endpoint().cancel_requests(mailbox.job());
         self.casts.close_job(mailbox.job(), &mut self.objects);
         self.overlay.set_job(None);
-        self.shipping = None;
+        for (_, seat) in self.seats.iter_mut() {
+            seat.shipping = None;
+        }
         self.stack.set_service(None);
         self.remains = Some(mailbox.job());
     }
 
     /// Whether what the last job left can be cleared: the control node has taken its last output.
     fn remains_are_due(&self) -> bool {
-        let is_taken = |job| match &self.endpoint {
-            Some(endpoint) => endpoint.io_pending(job) == 0,
-            None => true,
+        let is_taken = |job| {
+            let endpoint = self.endpoint.as_ref();
+            endpoint.is_none_or(|endpoint| !endpoint.has_job(job))
         };
         self.remains.is_some_and(is_taken) && self.stack.can_scrub()
     }
@@ -219,11 +221,6 @@ impl Node {
     /// The endpoint; a job can only exist after it has joined.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         self.endpoint.as_mut().expect("the node has a personality")
-    }
-
-    /// The open job.
-    pub fn job(&self) -> JobId {
-        self.open().job()
     }
 
     /// Whether the control node has started the open job.
@@ -283,25 +280,15 @@ impl Node {
             stack,
             endpoint,
             casts,
-            exchange,
+            seats,
             overlay,
             objects,
             warm,
-            running,
-            shipping,
             ..
         } = self;
-        let running = running.as_ref();
-        let mut places = Places {
-            objects,
-            warm,
-            running,
-        };
         stack.poll(now, &mut |arrival| match arrival {
             net::Arrival::Control(datagram) if Shipping::takes(datagram) => {
-                if let Some(shipping) = shipping {
-                    shipping.handle_datagram(now, datagram);
-                }
+                seats.handle_file_datagram(now, datagram);
             }
             net::Arrival::Control(datagram) => {
                 if let Some(endpoint) = endpoint {
@@ -309,12 +296,17 @@ impl Node {
                 }
             }
             net::Arrival::Peer(arrived) if Exchange::takes(arrived.bytes) => {
-                exchange.handle_datagram(now, &arrived);
+                seats.handle_datagram(now, &arrived);
             }
             net::Arrival::Peer(arrived) if Overlay::takes(arrived.bytes) => {
                 overlay.handle_datagram(now, arrived.from, arrived.bytes);
             }
             net::Arrival::Peer(arrived) => {
+                let mut places = Places {
+                    objects,
+                    warm,
+                    running: seats.running(),
+                };
                 casts.handle_datagram(now, arrived.from, arrived.bytes, &mut places);
             }
         })
@@ -335,15 +327,14 @@ impl Node {
         let mut places = Places {
             objects: &mut self.objects,
             warm: &mut self.warm,
-            running: self.running.as_ref(),
+            running: self.seats.running(),
         };
         let (mailbox, launches) = (&self.mailbox, &self.launches);
         self.casts.take_events(now, &mut places, &|job| {
             let open = mailbox.as_ref().map(Mailbox::job);
             open == Some(job) || launches.iter().any(|launch| launch.spec.job == job)
         });
-        let shipped = self.shipping.as_mut().is_some_and(Shipping::take_news);
-        let news = [self.casts.take_news(), self.exchange.take_news(), shipped];
+        let news = [self.casts.take_news(), self.seats.take_news()];
         if let Some(mailbox) = &mut self.mailbox
             && news.contains(&true)
         {
@@ -396,8 +387,10 @@ impl Node {
         let peers = self.peers_timeout(now);
         let overlay = self.overlay.poll_timeout(now);
         let card = self.stack.next_deadline(now);
-        let shipping = self.shipping.as_ref().filter(|_| self.stack.can_send());
-        let shipping = shipping.and_then(Shipping::poll_timeout);
+        let shipping = match self.stack.can_send() {
+            true => self.seats.files_timeout(),
+            false => None,
+        };
         let protocols = [due, card, peers, overlay, shipping, self.kill_at()];
         let until = protocols.into_iter().flatten().fold(deadline, Instant::min);
         self.looked = Moment::now();
@@ -457,7 +450,8 @@ impl Node {
             };
             self.stack.send(&self.buffer[..len]);
         }
-        if let Some(shipping) = &mut self.shipping {
+        let seats = self.seats.iter_mut();
+        for shipping in seats.filter_map(|(_, seat)| seat.shipping.as_mut()) {
             let service = shipping.service();
             while self.stack.can_send() {
                 let Some(len) = shipping.poll_transmit(now, &mut self.buffer) else {
@@ -539,7 +533,7 @@ impl Node {
             Event::Joined { peer_key, .. } => {
                 self.welcome(now);
                 arch::entropy::feed(&peer_key.0);
-                self.exchange.set_key(peer_key);
+                self.seats.set_key(peer_key);
                 self.join_casts(peer_key, now);
                 self.join_overlay(peer_key, now);
             }
@@ -559,7 +553,7 @@ impl Node {
             // An open job has been cancelled by now, or the endpoint would not say so; the launch
             // waits for its end.
             Event::Launch { spec, block } => {
-                self.exchange.launched(spec.job);
+                self.seats.launched(spec.job, spec.ranks);
                 self.launches.push_back(Launch {
                     spec,
                     block,
@@ -624,12 +618,13 @@ impl Node {
             } => self.take_pages_of(job, request, Err(reason)),
             Event::IoDone {
                 job,
+                rank,
                 call,
                 result,
                 data,
             } => {
                 if let Some(mailbox) = self.mailbox_of(job) {
-                    mailbox.put_io(IoCompletion { call, result, data });
+                    mailbox.put_io(rank, IoCompletion { call, result, data });
                 }
             }
         }

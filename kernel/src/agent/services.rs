@@ -1,16 +1,18 @@
 //! What a program's process may ask of the node: the seam between `process` and the network.
 //!
-//! Key type: [`NodeServices`], implemented by `agent::node`. A process never sees the endpoint,
-//! the stack or the card. Neighbours: `process` calls, `agent::node` answers.
+//! Key types: [`Ranks`], implemented by `agent::node`, which has [`NodeServices`] for each rank of
+//! the job. A process never sees the endpoint, the stack or the card. Neighbours: `process` calls,
+//! `agent::node` answers.
 //!
 //! Invariant: only [`NodeServices::wait`] halts the core; everything else returns at once.
 
 use alloc::vec::Vec;
 
+use kernel_core::addr::{PhysAddr, VirtAddr};
 use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
 use netstack::broadcast::table::Entry;
-use netstack::ids::{CallId, Rank, RequestId};
+use netstack::ids::{CallId, LocalRank, Rank, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::Full;
 use netstack::page::{Object, PageError, PageTraffic};
@@ -53,7 +55,16 @@ pub enum PeerLookup {
     NoTable,
 }
 
-/// Services for the one job a node has.
+/// The ranks of the one job a node has.
+pub trait Ranks {
+    /// The node as that rank may use it.
+    fn rank(&mut self, rank: LocalRank) -> &mut dyn NodeServices;
+
+    /// The node as the rank may use it that [`Self::rank`] was given last, for a look.
+    fn present(&self) -> &dyn NodeServices;
+}
+
+/// Services for one rank of the job.
 pub trait NodeServices {
     /// The node's name.
     fn name(&self) -> &str;
@@ -68,8 +79,8 @@ pub trait NodeServices {
     /// Sends what is due, without a look at what has arrived.
     fn send_due(&mut self) {}
 
-    /// Whether anybody has looked at the network since this was asked last: what other threads of
-    /// the program wait for may have come.
+    /// Whether anybody has looked at the network since the rank asked this last: what threads of
+    /// its program wait for may have come.
     fn take_polled(&mut self) -> bool;
 
     /// Waits until something happened to the job since the last call (a completion, a cancel) or
@@ -102,6 +113,12 @@ pub trait NodeServices {
 
     /// The signal with which the control node wants the job ended, once it has said so.
     fn cancelled(&self) -> Option<u8>;
+
+    /// Whether a program that a signal has ended was ended by the control node with it: who wanted
+    /// that does not ask where the program was then.
+    fn is_by_cancel(&self, _signal: u8) -> bool {
+        false
+    }
 
     /// The next signal that the program is to get: one that control has sent, or the first of a
     /// cancel that gives it time ([`Self::cancelled`] says when that is over).
@@ -147,6 +164,16 @@ pub trait NodeServices {
 
     /// The program waits for a page of its file that is coming with a broadcast.
     fn want_page(&mut self, page: u64);
+
+    /// The frame of a page of the program that another rank of this node has, as the file has it.
+    fn page_beside(&self, _page: VirtAddr) -> Option<PhysAddr> {
+        None
+    }
+
+    /// Whether another rank of this node has asked for the page at that offset of the file.
+    fn is_asked_beside(&self, _offset: u64) -> bool {
+        false
+    }
 
     /// How a rank of the job is reached.
     fn peer(&self, rank: Rank) -> PeerLookup;

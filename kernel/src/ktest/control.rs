@@ -10,7 +10,7 @@ use kernel_core::pagehash::PageHashes;
 use kernel_core::retention::{self, WarmTable};
 use kernel_core::threads::Core;
 use netstack::broadcast::table::Table;
-use netstack::ids::{CallId, JobId, ProgramId, Rank, RequestId};
+use netstack::ids::{CallId, JobId, LocalRank, ProgramId, Rank, RequestId};
 use netstack::io::{IoOp, MAX_QUEUED_CALLS, SubmitError};
 use netstack::job::{LaunchSpec, StartMode, launch_block};
 use netstack::node::Full;
@@ -23,7 +23,7 @@ use super::fake_ranks::FakeRanks;
 use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
 use crate::agent::exchange::{Exchange, TABLE_WITHIN};
-use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
+use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup, Ranks};
 use crate::arch::cores;
 use crate::process::{Hardware, Launch};
 use crate::time::Moment;
@@ -287,6 +287,7 @@ impl FakeControl {
             files: None,
             job: JobId(1),
             rank: Rank(0),
+            ranks: 1,
             size: self.size,
             program: ProgramId(self.hashes.root()),
             program_bytes: self.program.len() as u64,
@@ -325,6 +326,17 @@ impl FakeControl {
         let full = self.full > 0;
         self.full = self.full.saturating_sub(1);
         full
+    }
+}
+
+/// Every rank has the same services: those of one program.
+impl Ranks for FakeControl {
+    fn rank(&mut self, _rank: LocalRank) -> &mut dyn NodeServices {
+        self
+    }
+
+    fn present(&self) -> &dyn NodeServices {
+        self
     }
 }
 

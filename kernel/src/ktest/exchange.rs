@@ -493,7 +493,7 @@ pub fn short_of_room() -> Outcome {
     let launch = refused.launch();
     let prepared = process::prepare(&launch, &mut refused).map_err(|why| format!("{why:?}"))?;
     let held = leave_reserve();
-    let exit = prepared.run(&mut refused);
+    let exit = prepared.run_alone(&mut refused);
     drop(held);
     expect(&exit.report, ExitStatus::Exited(0))?;
     drop(refused);
@@ -514,7 +514,7 @@ pub fn short_of_room() -> Outcome {
     drop(held);
     check!(due.is_none(), "a datagram was taken without room for it");
     control.ranks = Some(others);
-    let exit = prepared.run(&mut control);
+    let exit = prepared.run_alone(&mut control);
     expect(&exit.report, ExitStatus::Exited(0))?;
     check!(
         control.output(1).ends_with(&pattern(100, 3)),

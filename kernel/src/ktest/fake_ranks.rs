@@ -11,7 +11,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::table::Entry;
 use netstack::exchange::{BufferId, Config, Endpoint, Event, Gone, Memory, Op, Scheme};
-use netstack::ids::{JobId, NodeId, Rank};
+use netstack::ids::{JobId, LocalRank, NodeId, Rank};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 
@@ -217,6 +217,7 @@ impl FakeRanks {
                     &PeerDatagram {
                         from: address(from as u32 + 1),
                         mac: [0; 6],
+                        to: LocalRank::FIRST,
                         bytes,
                     },
                 ),

@@ -431,7 +431,7 @@ pub fn kept() -> Outcome {
     let prepared = process::prepare(&launch, &mut control).map_err(|r| format!("{r:?}"))?;
     let dropped = control.objects.drop_object(&mut Hardware::new(), &id);
     check!(dropped.in_use, "a file of a job was dropped");
-    let exit = prepared.run(&mut control);
+    let exit = prepared.run_alone(&mut control);
     expect(&exit.report, ExitStatus::Exited(0))?;
     check!(control.output(1) == contents(BYTES), "not the file");
     let usage = mm::frames().usage();

@@ -94,7 +94,7 @@ fn run(mut file: Vec<u8>, rng: &mut Rng) -> Result<bool, String> {
     for _ in 0..1 + u64::from(again) {
         let launch = control.launch();
         if let Ok(prepared) = process::prepare(&launch, &mut control) {
-            prepared.run(&mut control);
+            prepared.run_alone(&mut control);
             started = true;
         }
         control.again();

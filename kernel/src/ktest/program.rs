@@ -14,7 +14,7 @@ use hearth_abi::sysno;
 use kernel_core::addr::USER_END;
 use kernel_core::loader::layout;
 use kernel_core::program::STEP_PAGES;
-use netstack::ids::{JobId, ProgramId};
+use netstack::ids::{JobId, LocalRank, ProgramId};
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::job::RefusalCode;
 use netstack::time::{Instant, Micros};
@@ -81,7 +81,7 @@ pub fn run(control: &mut FakeControl) -> Result<Exit, String> {
     let before = mm::frames_beside_heap();
     let launch = control.launch();
     let prepared = process::prepare(&launch, control).map_err(|refusal| format!("{refusal:?}"))?;
-    let exit = prepared.run(control);
+    let exit = prepared.run_alone(control);
     let (beside_heap, after) = (mm::frames_beside_heap(), mm::frames().usage());
     check!(
         after.user == 0,
@@ -200,11 +200,11 @@ pub fn signalled() -> Outcome {
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Signal(SIGTERM))?;
     let (now, grace) = (Instant::from_micros(1_000_000), Micros::from_secs(5));
-    let mut mailbox = Mailbox::new(JobId(1), ProgramId([1; 32]));
+    let mut mailbox = Mailbox::new(JobId(1), ProgramId([1; 32]), 1);
     for signal in [64, 10, 1, 10] {
         mailbox.put_signal(signal);
     }
-    let taken = [(); 4].map(|()| mailbox.take_signal());
+    let taken = [(); 4].map(|()| mailbox.take_signal(LocalRank::FIRST));
     check!(taken == [Some(1), Some(10), Some(64), None], "{taken:?}");
     let cancel = Cancel {
         signal: SIGTERM,
@@ -221,7 +221,10 @@ pub fn signalled() -> Outcome {
         "{early:?}, {late:?}"
     );
     check!(mailbox.kill_at() == Some(now + grace), "no deadline");
-    check!(mailbox.take_signal() == Some(SIGTERM), "it is not told");
+    check!(
+        mailbox.take_signal(LocalRank::FIRST) == Some(SIGTERM),
+        "it is not told"
+    );
     // Who has no time replaces it.
     mailbox.put_cancel(Cancel {
         signal: SIGKILL,
@@ -230,7 +233,10 @@ pub fn signalled() -> Outcome {
     });
     let at = mailbox.cancelled(now);
     check!(at == Some(SIGKILL) && mailbox.kill_at().is_none(), "{at:?}");
-    check!(mailbox.take_signal().is_none(), "a signal beside the end");
+    check!(
+        mailbox.take_signal(LocalRank::FIRST).is_none(),
+        "a signal beside the end"
+    );
     Ok(())
 }
 
@@ -370,7 +376,7 @@ pub fn damaged() -> Outcome {
         match process::prepare(&launch, &mut control) {
             Err(_) => refused += 1,
             Ok(prepared) => {
-                prepared.run(&mut control);
+                prepared.run_alone(&mut control);
                 ended += 1;
             }
         }

@@ -610,7 +610,7 @@ fn program(
     }
     let launch = control.launch();
     let prepared = process::prepare(&launch, &mut control).map_err(|why| format!("{why:?}"))?;
-    let exit = prepared.run(&mut control);
+    let exit = prepared.run_alone(&mut control);
     mm::frames().check()?;
     let mut there = vec![0; given.len()];
     let whole = control.objects.read_bytes(&DirectMap, &id, 0, &mut there);

@@ -25,7 +25,7 @@ use netstack::control::{self, Endpoint, Event, Limits};
 use netstack::exchange::Op;
 use netstack::ids::{BootEpoch, ControlEpoch, JobId, NodeId, ProgramId, Rank};
 use netstack::io::{ExitStatus, IoOp, IoReply, MAX_CALL_DATA, WINDOW};
-use netstack::job::{JobSpec, RankSpec, StartMode, launch_block};
+use netstack::job::{JobSpec, PlaceSpec, StartMode, launch_block};
 use netstack::join::Timing;
 use netstack::page::{Object, PageReply};
 use netstack::personality::{Personality, TREE_LEVELS};
@@ -244,12 +244,12 @@ impl Control {
             Event::IoCall {
                 node,
                 job,
+                rank,
                 call,
                 op,
-                ..
             } => {
                 let reply = self.carry_out(op);
-                self.endpoint.io_reply(now, node, job, call, reply);
+                self.endpoint.io_reply(now, node, (job, rank), call, reply);
             }
             Event::LaunchRefused { text, .. } => self.fail(&text),
             Event::NodeLost { .. } | Event::RankLost { .. } => self.fail("the node is lost"),
@@ -305,8 +305,9 @@ impl Control {
         let program = &self.programs[self.launched];
         let spec = JobSpec {
             job: JobId(self.launched as u64 + 1),
-            ranks: vec![RankSpec {
+            places: vec![PlaceSpec {
                 node: NODE,
+                ranks: 1,
                 launch_block: Arc::from(&block[..]),
                 retain: false,
             }],
@@ -479,6 +480,6 @@ pub fn of_messages() -> Outcome {
     let prepared = process::prepare(&launch, &mut control).map_err(|why| format!("{why:?}"))?;
     let found = marker.find();
     check!(found.is_empty(), "of a message {}", report(&found));
-    let exit = prepared.run(&mut control);
+    let exit = prepared.run_alone(&mut control);
     expect(&exit.report, ExitStatus::Exited(7))
 }

@@ -30,7 +30,7 @@ use crate::process;
 pub fn run(control: &mut FakeControl) -> Result<ExitReport, String> {
     let launch = control.launch();
     let prepared = process::prepare(&launch, control).map_err(|refusal| format!("{refusal:?}"))?;
-    let report = prepared.run(control).report;
+    let report = prepared.run_alone(control).report;
     leaves_only_file_pages(control)?;
     Ok(report)
 }
@@ -135,7 +135,7 @@ pub fn policies() -> Outcome {
         Err(refusal) if refusal.code == RefusalCode::NotWarm => {}
         Err(refusal) => return Err(format!("{refusal:?}")),
         Ok(prepared) => {
-            prepared.abandon(&mut control, 15);
+            prepared.abandon(&mut control, 15, &|_, _, _| ());
             return Err(String::from(
                 "a cold program was launched although it had to be warm",
             ));
@@ -153,7 +153,7 @@ pub fn policies() -> Outcome {
     // One that is never started stays warm.
     let prepared = process::prepare(&control.launch(), &mut control);
     let prepared = prepared.map_err(|refusal| format!("{refusal:?}"))?;
-    let report = prepared.abandon(&mut control, 15);
+    let report = prepared.abandon_alone(&mut control, 15);
     expect(&report, ExitStatus::Signal(15))?;
     check!(report.warm && report.pages_kept == 2, "{report:?}");
     leaves_only_file_pages(&control)?;
@@ -230,7 +230,7 @@ pub fn commands() -> Outcome {
         control.next_program(program);
         run(&mut control)?;
     }
-    let mut running = Mailbox::new(JobId(1), first_id);
+    let mut running = Mailbox::new(JobId(1), first_id, 1);
     let answer = warm::drop(&mut control.warm, Some(&mut running), Some(second_id));
     check!(answer == (2, false) && !running.dropped(), "{answer:?}");
     let answer = warm::drop(&mut control.warm, Some(&mut running), None);
@@ -277,7 +277,7 @@ pub fn isolation() -> Outcome {
     let prepared = process::prepare(&launch, &mut control);
     let report = prepared
         .map_err(|refusal| format!("{refusal:?}"))?
-        .run(&mut control)
+        .run_alone(&mut control)
         .report;
     check!(
         report.warm && control.output(1) != TEXT,
@@ -339,7 +339,7 @@ pub fn verified() -> Outcome {
         let prepared = process::prepare(&launch, &mut control);
         let exit = prepared
             .map_err(|refusal| format!("{refusal:?}"))?
-            .run(&mut control);
+            .run_alone(&mut control);
         runs += 1;
         if exit.report.pages_damaged == 1 {
             break;
@@ -360,7 +360,7 @@ pub fn verified() -> Outcome {
         }
         let prepared = process::prepare(&control.launch(), &mut control);
         let prepared = prepared.map_err(|refusal| format!("{refusal:?}"))?;
-        prepared.run(&mut control);
+        prepared.run_alone(&mut control);
         runs += 1;
         check!(
             runs < SAMPLES,
@@ -379,7 +379,7 @@ pub fn verified() -> Outcome {
 fn attempt(control: &mut FakeControl) -> Option<ExitReport> {
     control.again();
     let prepared = process::prepare(&control.launch(), control).ok()?;
-    Some(prepared.run(control).report)
+    Some(prepared.run_alone(control).report)
 }
 
 /// Hashes that are wrong, lost, or come with a drop or a cancel: nothing is trusted that was not

@@ -20,11 +20,15 @@ pub mod profile;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel_core::program::Faults;
+use netstack::ids::LocalRank;
 use netstack::overlay::MetricId;
 use spin::Mutex;
 
 /// Counters that a program can have.
 pub const PROGRAM_COUNTERS: usize = hearth_abi::monitor::COUNTERS_MAX as usize;
+
+/// Ranks of a node.
+const RANKS: usize = netstack::RANKS_PER_NODE_MAX as usize;
 
 /// System calls by place (`MetricId::call_index`). The kernel runs one thing at a time, so these
 /// need no exclusive access.
@@ -42,6 +46,12 @@ pub struct Program {
 }
 
 impl Program {
+    const NONE: Self = Self {
+        user_counts: 0,
+        system_calls: 0,
+        faults: Faults::NONE,
+    };
+
     fn plus(&self, other: &Self) -> Self {
         let (a, b) = (&self.faults, &other.faults);
         Self {
@@ -64,23 +74,15 @@ impl Program {
 struct State {
     /// Of programs that have ended.
     ended: Program,
-    /// Of the one that runs.
-    running: Program,
+    /// Of those that run, by local rank.
+    running: [Program; RANKS],
     /// Values that the running program has set.
     counters: [Option<i64>; PROGRAM_COUNTERS],
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
-    ended: Program {
-        user_counts: 0,
-        system_calls: 0,
-        faults: Faults::NONE,
-    },
-    running: Program {
-        user_counts: 0,
-        system_calls: 0,
-        faults: Faults::NONE,
-    },
+    ended: Program::NONE,
+    running: [Program::NONE; RANKS],
     counters: [None; PROGRAM_COUNTERS],
 });
 
@@ -94,22 +96,22 @@ pub fn count_call(number: u64) {
     }
 }
 
-/// The running program has cost this much so far.
-pub fn publish(program: Program) {
-    STATE.lock().running = program;
+/// The program of a rank has cost this much so far.
+pub fn publish(rank: LocalRank, program: Program) {
+    STATE.lock().running[rank.index()] = program;
 }
 
 /// What the running program had cost when it said so last.
 #[cfg(feature = "ktest")]
 pub fn running() -> Program {
-    STATE.lock().running
+    STATE.lock().running[0]
 }
 
-/// The running program has ended: what it cost stays.
-pub fn end_program(program: Program) {
+/// The program of a rank has ended: what it cost stays.
+pub fn end_program(rank: LocalRank, program: Program) {
     let mut state = STATE.lock();
     state.ended = state.ended.plus(&program);
-    state.running = Program::default();
+    state.running[rank.index()] = Program::NONE;
 }
 
 /// What the last program set, and where it was, is forgotten: it has been told.
@@ -130,7 +132,8 @@ pub fn set_counter(index: u64, value: i64) -> bool {
 /// What all programs of this boot have cost.
 fn total() -> Program {
     let state = STATE.lock();
-    state.ended.plus(&state.running)
+    let running = state.running.iter();
+    running.fold(state.ended, |sum, program| sum.plus(program))
 }
 
 fn counter(index: usize) -> Option<i64> {

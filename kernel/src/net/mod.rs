@@ -23,6 +23,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use core::net::SocketAddrV4;
 
+use netstack::ids::LocalRank;
 use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
 use smoltcp::iface::{
@@ -252,13 +253,24 @@ impl Stack {
     /// Hands the card a datagram to a node whose hardware address is known: no ARP, no queue, no
     /// checksum. Returns false, and drops it, unless [`Self::can_send_peer`].
     pub fn send_peer(&mut self, to: SocketAddrV4, mac: [u8; 6], datagram: &[u8]) -> bool {
+        self.send_peer_as(LocalRank::FIRST, to, mac, datagram)
+    }
+
+    /// The same from a rank's own port.
+    pub fn send_peer_as(
+        &mut self,
+        rank: LocalRank,
+        to: SocketAddrV4,
+        mac: [u8; 6],
+        datagram: &[u8],
+    ) -> bool {
         let Some((own, _)) = self.address else {
             return false;
         };
         let frame = UdpFrame {
             source_mac: self.mac(),
             target_mac: mac,
-            source: SocketAddrV4::new(own.address(), netstack::NODE_PORT),
+            source: SocketAddrV4::new(own.address(), netstack::rank_port(rank)),
             target: to,
         };
         let Some(room) = self.device.card_mut().transmit() else {

@@ -10,11 +10,12 @@
 //! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast`,
 //! `agent::exchange` and `agent::overlay` get them.
 //!
-//! Invariant: a frame that is anything but a whole, unfragmented datagram to this node's port, of a
-//! kind that is for peers, is left to the stack.
+//! Invariant: a frame that is anything but a whole, unfragmented datagram to this node's port or
+//! that of one of its ranks, of a kind that is for that port, is left to the stack.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use netstack::ids::LocalRank;
 use netstack::{broadcast, exchange, overlay};
 
 /// Where things stand in a frame: Ethernet II, an IPv4 header without options, UDP.
@@ -47,6 +48,8 @@ pub struct PeerDatagram<'a> {
     pub from: SocketAddrV4,
     /// The hardware address that the frame came from: the way back.
     pub mac: [u8; 6],
+    /// The rank of this node whose port it came to; the first, where it is for the node.
+    pub to: LocalRank,
     /// The datagram.
     pub bytes: &'a [u8],
 }
@@ -58,11 +61,13 @@ impl<'a> PeerDatagram<'a> {
             || frame[IP] != PLAIN_HEADER
             || frame[IP_PROTOCOL] != PROTOCOL_UDP
             || frame[ETHERTYPE..IP] != IPV4
-            || !is_for_peers(&frame[PAYLOAD..])
-            || word(frame, UDP_TARGET) != netstack::NODE_PORT
             || word(frame, IP_FRAGMENT) & FRAGMENT_MASK != 0
             || frame[IP_TARGET..UDP] != own.octets()
         {
+            return None;
+        }
+        let to = netstack::rank_of_port(word(frame, UDP_TARGET))?;
+        if !is_for_peers(&frame[PAYLOAD..], to) {
             return None;
         }
         let end = IP + usize::from(word(frame, IP_LENGTH));
@@ -75,16 +80,17 @@ impl<'a> PeerDatagram<'a> {
         Some(Self {
             mac,
             from: SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), word(frame, UDP)),
+            to,
             bytes: &frame[PAYLOAD..end],
         })
     }
 }
 
-/// A kind that nodes exchange: of a cast, between ranks of a job, or of the overlay.
-fn is_for_peers(datagram: &[u8]) -> bool {
-    broadcast::wire::is_cast(datagram)
-        || exchange::is_exchange(datagram)
-        || overlay::wire::is_overlay(datagram)
+/// A kind that nodes exchange: between ranks of a job, of a cast, or of the overlay. Only the first
+/// comes to the ports of other ranks than the first.
+fn is_for_peers(datagram: &[u8], to: LocalRank) -> bool {
+    let is_for_nodes = || broadcast::wire::is_cast(datagram) || overlay::wire::is_overlay(datagram);
+    exchange::is_exchange(datagram) || to == LocalRank::FIRST && is_for_nodes()
 }
 
 fn word(frame: &[u8], at: usize) -> u16 {

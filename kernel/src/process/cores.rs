@@ -86,11 +86,6 @@ impl Cores {
         called.or(blind).without(CoreSet::only(this))
     }
 
-    /// Whether a core sleeps for want of a thread.
-    pub(super) fn is_asleep(&self, core: Core) -> bool {
-        self.asleep.contains(core)
-    }
-
     /// Whose floating-point registers a core has.
     pub(super) fn registers_of(&self, core: Core) -> Option<Tid> {
         self.seats[core.number()].registers_of

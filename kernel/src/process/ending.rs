@@ -18,6 +18,7 @@ use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
 use kernel_core::signals::Timers;
 use kernel_core::threads::Wait;
+use netstack::ids::LocalRank;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
 use netstack::time::Instant;
@@ -198,10 +199,9 @@ impl Process {
     /// Takes the program's memory from it: what is provably the file's stays with the warm programs
     /// as the launch's policy says, everything else is given back and scrubbed.
     fn retire(&mut self, services: &mut dyn NodeServices) -> GivenBack {
-        monitor::end_program(self.cost());
+        monitor::end_program(self.local, self.cost());
         self.send_the_last(services);
         let memory = self.memory.take().expect("memory of a program that ends");
-        mm::activate_kernel_table();
         let is_well = self.ending == Some(Ending::Exited(0));
         services.exchange().close(time::now(), is_well);
         services.set_running(None);
@@ -213,7 +213,8 @@ impl Process {
             let frames = mm::frames();
             frames.counters().scrubbed + frames.usage().dirty
         };
-        self.policy.keep &= !services.dropped();
+        // What the first rank leaves is kept for the next launch, of the others nothing.
+        self.policy.keep &= !services.dropped() && self.local == LocalRank::FIRST;
         let (retained, counts) = memory.retire(&mut Attended::new(services), &self.policy);
         services.set_running(retained.as_ref().map(Running::kept));
         // Nothing maps its files any more.
@@ -230,11 +231,13 @@ impl Process {
         {
             unwanted.discard(&mut machine);
         }
-        let warm = services.warm();
-        warm.put_back(&mut machine, &program, retained);
+        if self.local == LocalRank::FIRST {
+            let warm = services.warm();
+            warm.put_back(&mut machine, &program, retained);
+        }
         // The heap may have to grow before anybody faults again.
         services.keep_room();
-        super::check_frames(services);
+        super::check_frames(services, 1);
         GivenBack {
             counts,
             scrubbed,
@@ -258,36 +261,21 @@ impl Process {
     }
 
     /// Ends a program that was loaded and will not run.
-    pub(super) fn abandon(
-        mut self: Box<Self>,
-        services: &mut dyn NodeServices,
-        signal: u8,
-    ) -> ExitReport {
+    pub(super) fn abandon(mut self, services: &mut dyn NodeServices, signal: u8) -> ExitReport {
         self.account.interrupts = arch::interrupts::counts();
         self.report(services, ExitStatus::Signal(signal), Moment::now())
     }
 
     /// Gives everything back and makes the report.
-    pub(super) fn finish(
-        mut self: Box<Self>,
-        services: &mut dyn NodeServices,
-        ending: Ending,
-    ) -> Exit {
+    pub(super) fn finish(mut self: Box<Self>, services: &mut dyn NodeServices) -> Exit {
         let ended = Moment::now();
-        arch::timer::disarm();
-        self.clock.armed = false;
+        let ending = self.ending.expect("a program that has ended");
         self.signals.timers = Timers::new();
-        if core::mem::take(&mut self.clock.listening) {
-            services.listen(false);
-            arch::idle::absorb();
-        }
         self.flush_at_end(services);
         self.dump_core(services, ending);
         let wall = time::now().saturating_since(self.clock.started);
         let text = self.text(ending, services.objects().file_bytes());
         let mut report = self.report(services, status(ending), ended);
-        // What the program left in the registers is no business of the next.
-        arch::reset_program_registers();
         report.wall_us = wall.as_micros();
         log(&self, &report);
         Exit { report, text }

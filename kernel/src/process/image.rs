@@ -1,5 +1,6 @@
 //! Pages of the program that a broadcast brings: taken from the node's store before anything is
-//! asked for, and waited for while they are on their way.
+//! asked for, and waited for while they are on their way. And those that another rank of the node
+//! has: they are copied.
 //!
 //! Neighbours: `agent::cast` fills the store and says what is coming, `kernel_core::program` puts
 //! pages into place, [`super::pager`] asks control for what no broadcast brings.
@@ -17,6 +18,7 @@ use netstack::job::LaunchRefusal;
 use netstack::time::{Instant, Micros};
 
 use super::Process;
+use super::ending::Stop;
 use super::launch::wait_until;
 use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
@@ -124,6 +126,43 @@ impl Process {
                 false
             }
         }
+    }
+
+    /// Puts pages into place that another rank of this node has, the first of which the program
+    /// waits for.
+    pub(super) fn copy_from_beside(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fetch: &Fetch,
+    ) -> Result<(), Stop> {
+        let memory = self.memory.as_mut().expect("memory of a running program");
+        let find = |page| services.page_beside(page);
+        match memory.copy_pages(&mut Hardware::new(), fetch, find) {
+            Ok(_) => {}
+            Err(cause) => self.fail(fetch, cause),
+        }
+        Ok(())
+    }
+
+    /// Puts pages into place that the program is going to need, if another rank of this node has
+    /// them; returns whether one has, or has asked for them.
+    pub(super) fn hold_from_beside(
+        &mut self,
+        services: &mut dyn NodeServices,
+        fetch: &Fetch,
+    ) -> bool {
+        let memory = self.memory.as_mut().expect("memory of a running program");
+        let is_there = services.page_beside(fetch.page).is_some();
+        match (is_there, services.is_asked_beside(fetch.offset)) {
+            (true, _) => {
+                let find = |page| services.page_beside(page);
+                // Nobody waits: without memory for them they come at their first touch.
+                let _ = memory.copy_pages(&mut Hardware::new(), fetch, find);
+            }
+            (false, true) => memory.abandon(fetch),
+            (false, false) => return false,
+        }
+        true
     }
 
     /// Puts pages into place that the program is going to need, if a broadcast brings them: what is

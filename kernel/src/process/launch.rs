@@ -10,7 +10,6 @@
 //!
 //! Invariant: a refusal leaves no more behind than the launch found, and says in words what to do.
 
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU16, Ordering};
@@ -27,6 +26,7 @@ use kernel_core::signals::{Posted, Program as Signals};
 use kernel_core::stack::{InitialStack, Start};
 use kernel_core::threads::{CoreSet, Threads, Tid};
 use netstack::exchange::Settings;
+use netstack::ids::LocalRank;
 use netstack::job::{LaunchRefusal, LaunchSpec, launch_block};
 use netstack::page::{MAX_REQUEST, Object};
 use netstack::retention::{Keep, Retention, Reuse, Verify};
@@ -36,8 +36,10 @@ use super::cores::Cores;
 use super::ending::Stop;
 use super::files::JobFiles;
 use super::thread::Thread;
-use super::{Account, Clock, Launch, Prepared, Process, Streams, calls, image, refusal, verify};
-use crate::agent::services::NodeServices;
+use super::{
+    Account, Clock, LIVING, Launch, Prepared, Process, Streams, calls, image, refusal, verify,
+};
+use crate::agent::services::{NodeServices, Ranks};
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
 use crate::mm;
@@ -52,17 +54,19 @@ const FIRST_TID: Tid = match Tid::new(calls::PID) {
     Some(tid) => tid,
     None => unreachable!(),
 };
+/// The environment's variable that says which rank a program is: the block of a node has it for the
+/// first of its ranks.
+const RANK: &str = "HEARTH_RANK=";
 /// The environment's word for a job that wants nothing measured of its nodes until its end.
 const QUIET: &[u8] = b"HEARTH_MONITOR=quiet";
 
-/// Loads a program; it is ready to start when this returns.
-pub fn prepare(
-    launch: &Launch,
-    services: &mut dyn NodeServices,
-) -> Result<Prepared, LaunchRefusal> {
-    super::check_frames(services);
+/// Loads a program for each rank that the node is to have; they are ready to start when this
+/// returns.
+pub fn prepare(launch: &Launch, node: &mut dyn Ranks) -> Result<Prepared, LaunchRefusal> {
+    let services = node.rank(LocalRank::FIRST);
+    super::check_frames(services, 0);
     let spec = &launch.spec;
-    let program = ProgramId(spec.program.0);
+    let cores = share_cores(spec, arch::cores::count())?;
     // The block first: nothing of it needs the program.
     let read;
     let block = match &launch.block {
@@ -76,12 +80,50 @@ pub fn prepare(
             &read
         }
     };
+    let (first, head) = load_first(launch, services, cores)?;
+    let mut prepared = Prepared {
+        processes: Vec::from([first]),
+    };
+    let loaded = load_others(launch, node, &mut prepared, cores).and_then(|()| {
+        let mut processes = prepared.processes.iter_mut();
+        processes.try_for_each(|process| process.load(node.rank(process.local), block, &head))
+    });
+    if let Err(refused) = loaded {
+        prepared.abandon(node, 0, &|_, _, _| ());
+        return Err(refused);
+    }
+    for process in &mut prepared.processes {
+        process.account.ready = Moment::now();
+    }
+    Ok(prepared)
+}
+
+/// How many cores each rank of a launch gets on a node with `all`. The first rank has those from
+/// the boot core on, the next those behind them.
+fn share_cores(spec: &LaunchSpec, all: usize) -> Result<usize, LaunchRefusal> {
+    let (ranks, wanted) = (usize::from(spec.ranks), usize::from(spec.cores));
+    match (ranks, wanted) {
+        (1, 0) => Ok(all),
+        // A rank alone has as many as there are.
+        (1, most) => Ok(all.min(most)),
+        (_, 0) if ranks <= all => Ok(all / ranks),
+        (_, each) if each > 0 && ranks * each <= all => Ok(each),
+        _ => Err(refusal::too_few_cores(all, ranks, wanted.max(1))),
+    }
+}
+
+/// Makes the process of the first rank, on what the node holds of the program. Also gives the first
+/// bytes of the file, where they had to be read.
+fn load_first(
+    launch: &Launch,
+    services: &mut dyn NodeServices,
+    cores: usize,
+) -> Result<(Process, Vec<u8>), LaunchRefusal> {
+    let spec = &launch.spec;
+    let program = ProgramId(spec.program.0);
     let warm = take_warm(spec, &program, services)?;
     let policy = policy(&spec.retention);
-    let limit = match spec.memory_limit {
-        0 => u64::MAX,
-        bytes => bytes,
-    };
+    let limit = memory_limit(spec);
     let mut machine = Hardware::new();
     let mut head = Vec::new();
     let memory = match warm.retained {
@@ -98,23 +140,57 @@ pub fn prepare(
             };
             let image = image.map_err(refusal::file)?;
             let program = Program { id: program, image };
-            let (kernel, owner) = (mm::kernel_table(), next_owner(services.warm()));
+            let (kernel, owner) = (mm::kernel_table(), next_owner(services.warm(), &[]));
             Memory::new(&mut machine, program, kernel, owner, limit, policy)
                 .map_err(|_| refusal::no_memory(services.objects().file_bytes()))?
         }
     };
-    let mut process = Box::new(Process::new(launch, memory, policy));
+    let mut process = Process::new(launch, LocalRank::FIRST, cores, memory, policy);
     process.account.bytes_loaded = head.len() as u64;
     process.account.pages_damaged = warm.damaged;
     process.account.pages_discarded = warm.discarded;
     // Before anything waits: others may want what this node is warm for.
     process.show_pages(services);
-    if let Err(refused) = process.load(services, block, &head) {
-        process.abandon(services, 0);
-        return Err(refused);
+    Ok((process, head))
+}
+
+/// Makes the processes of the other ranks, with nothing in memory: what another one has of the file
+/// is copied at the first touch.
+fn load_others(
+    launch: &Launch,
+    node: &mut dyn Ranks,
+    prepared: &mut Prepared,
+    cores: usize,
+) -> Result<(), LaunchRefusal> {
+    let spec = &launch.spec;
+    let policy = policy(&spec.retention);
+    for local in LocalRank::first(spec.ranks).skip(1) {
+        let services = node.rank(local);
+        let memories = prepared.processes.iter();
+        let memories = memories.filter_map(|process| process.memory.as_ref());
+        let owners: Vec<Owner> = memories.clone().map(Memory::owner).collect();
+        let program = Program {
+            id: ProgramId(spec.program.0),
+            image: prepared.processes[0].memory().image().clone(),
+        };
+        let (kernel, owner) = (mm::kernel_table(), next_owner(services.warm(), &owners));
+        let machine = &mut Hardware::new();
+        let limit = memory_limit(spec);
+        let memory = Memory::new(machine, program, kernel, owner, limit, policy)
+            .map_err(|_| refusal::no_memory(services.objects().file_bytes()))?;
+        let mut process = Process::new(launch, local, cores, memory, policy);
+        process.show_pages(services);
+        prepared.processes.push(process);
     }
-    process.account.ready = Moment::now();
-    Ok(Prepared { process })
+    Ok(())
+}
+
+/// Most bytes of memory that a rank may use.
+fn memory_limit(spec: &LaunchSpec) -> u64 {
+    match spec.memory_limit {
+        0 => u64::MAX,
+        bytes => bytes,
+    }
 }
 
 /// What a launch finds of its program.
@@ -203,18 +279,27 @@ fn policy(retention: &Retention) -> Policy {
 }
 
 impl Process {
-    fn new(launch: &Launch, memory: Memory, policy: Policy) -> Self {
-        let all = arch::cores::count();
-        let own = CoreSet::first(match launch.spec.cores {
-            0 => all,
-            most => all.min(most.into()),
-        });
+    fn new(
+        launch: &Launch,
+        local: LocalRank,
+        cores: usize,
+        memory: Memory,
+        policy: Policy,
+    ) -> Self {
+        LIVING.fetch_add(1, Ordering::Relaxed);
+        let (first, behind) = (local.index() * cores, (local.index() + 1) * cores);
+        let own = CoreSet::first(behind).without(CoreSet::first(first));
+        let spec = &launch.spec;
         Process {
-            spec: launch.spec,
+            spec: LaunchSpec {
+                rank: spec.rank.plus(local),
+                ..*spec
+            },
+            local,
             policy,
             memory: Some(memory),
             threads: Threads::new(FIRST_TID, own),
-            cores: Cores::new(own.count()),
+            cores: Cores::new(behind),
             posted: Posted::default(),
             futexes: Queues::new(),
             ending: None,
@@ -230,9 +315,6 @@ impl Process {
                 limit: None,
                 monitor: None,
                 armed: false,
-                due: Instant::ZERO,
-                listening: false,
-                asked: false,
             },
             account: Account {
                 arrived: launch.arrived,
@@ -260,7 +342,7 @@ impl Process {
     ) -> Result<(), LaunchRefusal> {
         let block = launch_block::parse(block)
             .map_err(|error| refusal::bad_block(&format!("{error:?}")))?;
-        if block.rank != self.spec.rank || block.size != self.spec.size {
+        if block.rank.plus(self.local) != self.spec.rank || block.size != self.spec.size {
             return Err(refusal::bad_block("rank or size differ from the launch"));
         }
         let environment = block.envp.iter().copied();
@@ -282,9 +364,19 @@ impl Process {
         self.memory().set_files(indexes);
         let mut random = [0; 16];
         arch::entropy::fill(&mut random);
+        let rank = format!("{RANK}{}", self.spec.rank);
+        let is_rank = |entry: &[u8]| entry.starts_with(RANK.as_bytes());
+        let envp: Vec<&[u8]> = block
+            .envp
+            .iter()
+            .map(|entry| match is_rank(entry) {
+                true => rank.as_bytes(),
+                false => *entry,
+            })
+            .collect();
         let start = Start {
             argv: &block.argv,
-            envp: &block.envp,
+            envp: &envp,
             random,
             hwcap: u64::from(arch::cpu::hwcap()),
         };
@@ -345,23 +437,17 @@ impl Process {
     }
 
     /// The program is about to run for the first time.
-    pub(super) fn begin(&mut self, services: &mut dyn NodeServices) {
-        let now = services.now();
+    pub(super) fn begin(&mut self) {
+        let now = time::now();
         let after = |micros: u64| (micros != 0).then(|| now + Micros(micros));
         self.clock = Clock {
             started: now,
             limit: after(self.spec.time_limit_us),
-            monitor: after(self.spec.monitor_period_us),
+            // The interrupts of one rank serve all.
+            monitor: after(self.spec.monitor_period_us).filter(|_| self.local == LocalRank::FIRST),
             armed: false,
-            due: Instant::ZERO,
-            listening: false,
-            asked: false,
         };
         self.account.interrupts = arch::interrupts::counts();
-        arch::reset_program_registers();
-        let table = self.memory().table();
-        mm::activate(table);
-        self.arm(services, false);
         self.account.first = Moment::now();
     }
 
@@ -442,15 +528,15 @@ pub(super) fn wait_until(
 }
 
 /// A number for the next program; frames carry it, so that a lost one can be traced. Warm programs
-/// keep theirs.
-fn next_owner(warm: &WarmTable) -> Owner {
+/// keep theirs, and those in `taken`.
+fn next_owner(warm: &WarmTable, taken: &[Owner]) -> Owner {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let number = NEXT.load(Ordering::Relaxed) % Owner::MAX + 1;
         NEXT.store(number, Ordering::Relaxed);
         let owner = Owner::program(number);
         // Ends: there are far fewer warm programs than numbers.
-        if !warm.owns(owner) {
+        if !warm.owns(owner) && !taken.contains(&owner) {
             return owner;
         }
     }

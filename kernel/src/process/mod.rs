@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`launch`] | from a launch command to a program that is ready to start |
 //! | [`thread`], [`current`] | a thread; the one that the kernel works for, with its process |
-//! | [`turn`], [`cores`] | the loop around ring 3 on each core, and what each trap means |
+//! | [`ranks`], [`cores`] | the ranks of this node, their cores, the boot core's timer and ear |
+//! | [`turn`] | the loop around ring 3 on each core, and what each trap means |
 //! | [`pager`] | waiting, fetching pages, copying to and from the program |
 //! | [`image`] | pages of the program that a broadcast brings |
 //! | [`files`] | the files a job was given |
@@ -18,7 +19,7 @@
 //! | [`refusal`] | why a program is not launched |
 //!
 //! Neighbours: `agent::job` calls [`prepare`] and [`Prepared::run`] and lends the network as
-//! [`NodeServices`]; decisions are made by `kernel_core::{loader, space, fault, program}`.
+//! [`Ranks`]; decisions are made by `kernel_core::{loader, space, fault, program}`.
 //!
 //! Invariant: a program is never trusted: its pointers are `UserSlice`s, its numbers are checked,
 //! and whatever it does ends at worst the program. When [`Prepared`] is gone, so are all frames of
@@ -34,6 +35,7 @@ mod hardware;
 mod image;
 mod launch;
 mod pager;
+mod ranks;
 mod refusal;
 mod signals;
 mod streams;
@@ -44,6 +46,7 @@ mod verify;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use kernel_core::crash::Registers;
 use kernel_core::futex::Queues;
@@ -51,11 +54,12 @@ use kernel_core::program::Memory;
 use kernel_core::retention::Policy;
 use kernel_core::signals::{Posted, Program as Signals};
 use kernel_core::threads::{CoreSet, Full, Threads, Tid};
+use netstack::ids::LocalRank;
 use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
 use netstack::time::Instant;
 
-use crate::agent::services::NodeServices;
+use crate::agent::services::{NodeServices, Ranks};
 use crate::arch::interrupts::Counts;
 use crate::mm;
 use crate::time::Moment;
@@ -82,11 +86,16 @@ pub struct Launch {
     pub arrived: Moment,
 }
 
-/// A program that is loaded and not started. To be run or abandoned; only a panic may drop it,
-/// which gives its memory back to the last page and tells nobody.
+/// Programs that are loaded and not started, one for each rank that the node has of a job. To be
+/// run or abandoned; only a panic may drop it, which gives their memory back to the last page and
+/// tells nobody.
 pub struct Prepared {
-    process: Box<Process>,
+    processes: Vec<Process>,
 }
+
+/// What is done at the end of each rank: output it wrote is queued with its services then, and its
+/// memory is given back.
+pub type Ended<'a> = dyn Fn(LocalRank, &mut dyn NodeServices, Exit) + Sync + 'a;
 
 /// How a program ended.
 #[derive(Debug)]
@@ -98,25 +107,51 @@ pub struct Exit {
 }
 
 impl Prepared {
-    /// Runs the program to its end and gives its memory back. Output it wrote is queued with
-    /// `services` when this returns.
-    pub fn run(self, services: &mut dyn NodeServices) -> Exit {
-        let mut process = self.process;
-        process.begin(services);
-        let ending = process.turns(services);
-        process.finish(services, ending)
+    /// Runs the programs to their ends and gives their memory back.
+    pub fn run(self, node: &mut dyn Ranks, ended: &Ended<'_>) {
+        ranks::run(self.processes, node, ended);
     }
 
-    /// Gives its memory back without having run it; pages of its file stay as if it had ended. The
-    /// report says that `signal` ended it.
-    pub fn abandon(self, services: &mut dyn NodeServices, signal: u8) -> ExitReport {
-        self.process.abandon(services, signal)
+    /// Runs one program alone, and says how it ended.
+    #[cfg(feature = "ktest")]
+    pub fn run_alone(self, node: &mut dyn Ranks) -> Exit {
+        let exit = spin::Mutex::new(None);
+        self.run(node, &|_, _, how| *exit.lock() = Some(how));
+        exit.into_inner().expect("a program that has ended")
+    }
+
+    /// Gives the memory of one program alone back without having run it.
+    #[cfg(feature = "ktest")]
+    pub fn abandon_alone(self, node: &mut dyn Ranks, signal: u8) -> ExitReport {
+        let exit = spin::Mutex::new(None);
+        self.abandon(node, signal, &|_, _, how| *exit.lock() = Some(how));
+        exit.into_inner()
+            .expect("a program that was abandoned")
+            .report
+    }
+
+    /// Gives their memory back without having run them; pages of their file stay as if they had
+    /// ended. The reports say that `signal` ended them.
+    pub fn abandon(self, node: &mut dyn Ranks, signal: u8, ended: &Ended<'_>) {
+        for process in self.processes {
+            let rank = process.local;
+            let services = node.rank(rank);
+            let report = process.abandon(services, signal);
+            let text = None;
+            ended(rank, services, Exit { report, text });
+        }
     }
 }
 
-/// Panics unless every frame is accounted for: at each launch and each end, when no program has
-/// any, so that a frame that was lost or given twice never reaches a second program.
-fn check_frames(services: &mut dyn NodeServices) {
+/// Processes that there are.
+static LIVING: AtomicUsize = AtomicUsize::new(0);
+
+/// Panics unless every frame is accounted for: at each launch and each end, when no program but
+/// `own` has any, so that a frame that was lost or given twice never reaches another program.
+fn check_frames(services: &mut dyn NodeServices, own: usize) {
+    if LIVING.load(Ordering::Relaxed) > own {
+        return;
+    }
     let (sums, usage) = {
         let frames = mm::frames();
         (frames.check(), frames.usage())
@@ -132,9 +167,11 @@ fn check_frames(services: &mut dyn NodeServices) {
     );
 }
 
-/// One program on this node.
+/// One program on this node: a rank.
 struct Process {
+    /// Its launch, with its own rank.
     spec: LaunchSpec,
+    local: LocalRank,
     /// What stays of it at its end.
     policy: Policy,
     /// `None` once it has been given back.
@@ -169,14 +206,8 @@ struct Clock {
     limit: Option<Instant>,
     /// Next monitoring interrupt the user asked for.
     monitor: Option<Instant>,
-    /// Whether the one-shot timer is armed for the next of these.
+    /// Whether the boot core's timer, where it is armed, is for these, too.
     armed: bool,
-    /// The deadline that the boot core's timer is armed for, in ring 3 or asleep.
-    due: Instant,
-    /// Whether the card may interrupt the program, for a broadcast.
-    listening: bool,
-    /// A thread of another core has asked for something since the boot core went to sleep.
-    asked: bool,
 }
 
 /// What the program has cost so far.
@@ -232,5 +263,6 @@ impl Drop for Process {
         if let Some(memory) = self.memory.take() {
             ending::drop_memory(memory);
         }
+        LIVING.fetch_sub(1, Ordering::Relaxed);
     }
 }

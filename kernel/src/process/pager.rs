@@ -152,6 +152,14 @@ impl Process {
     /// a broadcast brings is not asked for.
     fn page_in(&mut self, services: &mut dyn NodeServices, fetch: Fetch) -> Result<(), Stop> {
         let first = fetch.page;
+        if services.page_beside(first).is_some() {
+            return self.copy_from_beside(services, &fetch);
+        }
+        if services.is_asked_beside(fetch.offset) {
+            // It begins anew when that has come.
+            self.memory().abandon(&fetch);
+            return Err(Stop::news());
+        }
         if self.begin_from_cast(services, &fetch) {
             return Ok(());
         }
@@ -238,7 +246,7 @@ impl Process {
     fn ask_ahead(&mut self, services: &mut dyn NodeServices) -> bool {
         let mut asked = false;
         while let Some(fetch) = self.memory().plan_ahead(&mut Hardware::new()) {
-            if self.hold_from_cast(services, &fetch) {
+            if self.hold_from_beside(services, &fetch) || self.hold_from_cast(services, &fetch) {
                 continue;
             }
             let length = fetch.length as u32;

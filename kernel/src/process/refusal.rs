@@ -85,6 +85,16 @@ pub(super) fn file_stuck(name: &str, blocks: u64) -> LaunchRefusal {
     refusal(RefusalCode::NoFile, text)
 }
 
+/// The node has not so many cores.
+pub(super) fn too_few_cores(all: usize, ranks: usize, each: usize) -> LaunchRefusal {
+    let text = format!(
+        "this node has {all} cores, and {ranks} ranks of {each} need {}: fewer ranks a node (-N), or \
+         fewer cores for each (-c)",
+        ranks * each
+    );
+    refusal(RefusalCode::Other, text)
+}
+
 /// Ended before it was loaded.
 pub(super) fn cancelled() -> LaunchRefusal {
     refusal(RefusalCode::Cancelled, "cancelled".to_string())

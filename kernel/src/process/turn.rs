@@ -1,14 +1,14 @@
 //! The loop around ring 3, on each core.
 //!
 //! A thread runs until it traps; a system call or a fault is handled and it runs on, or it waits
-//! and another thread of its core has the core. The boot core has the card and the node's
-//! deadlines: its timer is armed for the next of them only, and stays armed over calls and faults.
-//! The other cores get no interrupt, but where threads share one, and kicks from cores that have
-//! changed what they must see.
+//! and another thread of its core has the core. The boot core's timer stays armed over calls and
+//! faults. The other cores get no interrupt, but where threads share one, and kicks from cores that
+//! have changed what they must see.
 //!
-//! Invariant: the lock is held in the kernel, and neither in ring 3 nor in a halt; between two
-//! timer interrupts nothing here looks at clock or network unless the program asks for something
-//! that waits.
+//! Neighbours: [`super::ranks`] has what a core works for, and what it does between threads.
+//!
+//! Invariant: between two timer interrupts nothing here looks at clock or network unless the
+//! program asks for something that waits.
 
 use alloc::boxed::Box;
 
@@ -16,20 +16,20 @@ use kernel_core::fault::{Access, Cause};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Faults, Memory};
 use kernel_core::signals::frame::Fault;
-use kernel_core::threads::{Core, CoreSet, Wait};
+use kernel_core::threads::{Core, Wait};
+use netstack::ids::LocalRank;
 use netstack::time::{Instant, Micros};
 
-use super::Process;
 use super::current::Current;
-use super::ending::{Ending, Stop, scrub_while_waiting};
-use super::pager::WAIT_STEP;
+use super::ending::{Ending, Stop};
+use super::ranks::{Held, Lock, Shared};
 use super::thread::{Again, Pause, Thread};
-use crate::agent::services::NodeServices;
-use crate::arch::cores::{self, BigLock, Guard};
+use super::{Process, ranks};
+use crate::arch::cores;
 use crate::arch::interrupts::Class;
 use crate::arch::trap::PAGE_FAULT;
 use crate::arch::user::{self, Trap};
-use crate::{arch, mm, monitor, time};
+use crate::{arch, monitor, time};
 
 /// A turn of a thread that shares its core with others.
 pub(super) const SLICE: Micros = Micros::from_millis(10);
@@ -47,147 +47,44 @@ enum Flow {
     Gone,
 }
 
-/// What a core that works for a process needs the lock for.
-struct Shared<'a> {
-    process: &'a mut Process,
-    services: &'a mut dyn NodeServices,
-}
-
-type Lock<'a> = BigLock<Shared<'a>>;
-type Held<'l, 'a> = Guard<'l, Shared<'a>>;
-
-impl Process {
-    /// Runs the program on its cores until it ends.
-    pub(super) fn turns(&mut self, services: &mut dyn NodeServices) -> Ending {
-        let own = self.threads.cores();
-        let lock = BigLock::new(Shared {
-            process: self,
-            services,
-        });
-        let work = |core: Core| {
-            if own.contains(core) {
-                work(core, &lock);
-            }
-        };
-        cores::scope(&work, || work(Core::BOOT));
-        let ending = lock.lock().process.ending;
-        ending.expect("the cores work until the program ends")
-    }
-}
-
-/// What one core does until the program ends.
-fn work(core: Core, lock: &Lock<'_>) {
-    let mut shared = lock.lock();
-    if core != Core::BOOT {
-        mm::activate(shared.process.memory().table());
-        arch::reset_program_registers();
-    }
-    while shared.process.ending.is_none() {
-        shared = match shared.process.next_thread(core) {
-            Some(thread) => run_thread(core, lock, shared, thread),
-            None => sleep(core, lock, shared),
-        };
-    }
-    let all = shared.process.threads.cores();
-    shared.process.cores.call(all);
-    release(core, shared);
-    if core != Core::BOOT {
-        // What the program left in the registers is no business of the next.
-        arch::reset_program_registers();
-        arch::timer::disarm();
-        mm::activate_kernel_table();
-    }
-}
-
-/// Gives the lock away, and kicks those cores that must see what has changed.
-fn release(core: Core, mut shared: Held<'_, '_>) {
-    let process = &mut *shared.process;
-    if core != Core::BOOT && process.wants_boot_core() {
-        process.cores.call(CoreSet::only(Core::BOOT));
-        process.clock.asked = false;
-    }
-    let kicks = match cores::count() {
-        1 => CoreSet::NONE,
-        _ => process.cores.kicks(core, process.threads.wanted()),
-    };
-    drop(shared);
-    kicks.iter().for_each(cores::kick);
-}
-
-/// Sleeps until a thread of this core may run, or something else is to be done.
-fn sleep<'l, 'a>(core: Core, lock: &'l Lock<'a>, mut shared: Held<'l, 'a>) -> Held<'l, 'a> {
-    if core != Core::BOOT {
-        shared.process.cores.set_asleep(core, true);
-        release(core, shared);
-        cores::sleep();
-        let mut shared = lock.lock();
-        shared.process.cores.set_asleep(core, false);
-        return shared;
-    }
-    let Shared { process, services } = &mut *shared;
-    scrub_while_waiting();
-    process.publish();
-    let until = process.next_due().min(time::now() + WAIT_STEP);
-    if let Some(until) = services.begin_sleep(until) {
-        process.cores.set_asleep(core, true);
-        // The timer is the sleeper's.
-        (process.clock.armed, process.clock.due) = (true, until);
-        release(core, shared);
-        arch::idle::wait(until);
-        shared = lock.lock();
-        shared.process.cores.set_asleep(core, false);
-        shared.services.end_sleep();
-    } else {
-        // Others have the lock in between, however much the network brings.
-        release(core, shared);
-        shared = lock.lock();
-    }
-    let Shared { process, services } = &mut *shared;
-    process.clock.armed = false;
-    process.settle(*services);
-    shared
-}
-
 /// Runs a thread until it waits, ends or gives way, or the program ends.
-fn run_thread<'l, 'a>(
+pub(super) fn run_thread<'l, 'a>(
     core: Core,
+    rank: LocalRank,
     lock: &'l Lock<'a>,
     mut shared: Held<'l, 'a>,
     mut thread: Box<Thread>,
 ) -> Held<'l, 'a> {
     // Signals may have come for it since it ran last.
     let again = thread.again.take().unwrap_or(Again::Deliver);
-    let mut flow = shared.current(core, &mut thread).resume(again);
-    while flow == Flow::Run && shared.process.ending.is_none() {
-        // A call that has looked at the network did so for its own sake alone.
-        if shared.process.threads.len() > 1 && shared.services.take_polled() {
-            let Shared { process, services } = &mut *shared;
-            process.settle(*services);
-        }
-        shared.listen_to_network(core);
+    let mut flow = current(&mut shared, core, rank, &mut thread).resume(again);
+    while flow == Flow::Run && shared.process(rank).ending.is_none() {
+        shared.settle_polled(rank);
+        shared.listen_to_network(core, rank);
+        let process = shared.process(rank);
         // What that has brought may end the program, or be a signal.
-        if shared.process.ending.is_some() {
+        if process.ending.is_some() {
             break;
         }
-        if shared.process.signals.is_due(&thread.signals) {
-            flow = shared.current(core, &mut thread).resume(Again::Deliver);
+        if process.signals.is_due(&thread.signals) {
+            flow = current(&mut shared, core, rank, &mut thread).resume(Again::Deliver);
             continue;
         }
-        shared.before_ring_3(core);
-        release(core, shared);
+        shared.before_ring_3(core, rank);
+        ranks::release(core, shared);
         let trap = run_in_ring_3(core, &mut thread);
         shared = lock.lock();
-        let process = &mut *shared.process;
+        let process = shared.process(rank);
         process.cores.set_entered(core, None);
         process.take_posted(&mut thread);
-        flow = shared.current(core, &mut thread).handle(trap);
+        flow = current(&mut shared, core, rank, &mut thread).handle(trap);
     }
-    shared.process.put_back(core, thread, flow);
+    let is_alone = shared.is_alone(rank);
+    shared.process(rank).put_back(core, thread, flow);
     // What it waits for may have to be asked for first, while the boot core sleeps or computes.
     let waits_for_news = matches!(flow, Flow::Wait(Pause { on: Wait::News, .. }));
-    if waits_for_news && shared.process.threads.len() > 1 {
-        shared.services.send_due();
-        shared.process.clock.asked = core != Core::BOOT;
+    if waits_for_news && !is_alone {
+        shared.send_due(core, rank);
     }
     shared
 }
@@ -207,45 +104,25 @@ fn run_in_ring_3(core: Core, thread: &mut Thread) -> Trap {
     trap
 }
 
-impl Shared<'_> {
-    /// On the boot core: has the card interrupt a thread in ring 3, or not, as [`Process::attend`]
-    /// says.
-    fn listen_to_network(&mut self, core: Core) {
-        if core == Core::BOOT {
-            self.process.attend(self.services);
-        }
-    }
-
-    /// Sets the timer for the time that a thread is in ring 3.
-    fn before_ring_3(&mut self, core: Core) {
-        let process = &mut *self.process;
-        let is_shared = process.threads.len() > 1 && process.threads.runnable(core) > 1;
-        let was_shared = process.cores.set_shared(core, is_shared);
-        if core == Core::BOOT {
-            if !process.clock.armed || is_shared || was_shared {
-                process.arm(self.services, is_shared);
-            }
-        } else if is_shared {
-            arch::timer::arm(time::now() + SLICE, Class::TimeLimit);
-        } else if was_shared {
-            arch::timer::disarm();
-        }
-        process.cores.set_entered(core, Some(arch::tsc()));
-    }
-
-    fn current<'a>(&'a mut self, core: Core, thread: &'a mut Thread) -> Current<'a> {
-        Current {
-            core,
-            process: self.process,
-            thread,
-            services: self.services,
-        }
+/// A thread with its process and its node.
+fn current<'a>(
+    shared: &'a mut Shared<'_>,
+    core: Core,
+    rank: LocalRank,
+    thread: &'a mut Thread,
+) -> Current<'a> {
+    let (process, services) = shared.parts(rank);
+    Current {
+        core,
+        process,
+        thread,
+        services,
     }
 }
 
 impl Process {
     /// The thread of a core that runs next, taken out of the table; `None` when all wait.
-    fn next_thread(&mut self, core: Core) -> Option<Box<Thread>> {
+    pub(super) fn next_thread(&mut self, core: Core) -> Option<Box<Thread>> {
         let tid = self.threads.next(core)?;
         let slot = self.threads.get_mut(tid).expect("a thread that is ready");
         let mut thread = slot.take().expect("a thread that does not run");
@@ -284,73 +161,9 @@ impl Process {
         }
     }
 
-    /// Arms the timer for the earliest of the node's and the program's deadlines.
-    pub(super) fn arm(&mut self, services: &dyn NodeServices, is_shared: bool) {
-        let tick = services.tick();
-        let (mut deadline, mut class) = match self.own_deadline() {
-            (own, class) if own < tick => (own, class),
-            _ => (tick, Class::Heartbeat),
-        };
-        if let Some(due) = services.monitor_deadline().filter(|due| *due < deadline) {
-            (deadline, class) = (due, Class::Monitor);
-        }
-        if let Some(due) = services.peers_deadline().filter(|due| *due < deadline) {
-            (deadline, class) = (due, Class::Cast);
-        }
-        let sleeper = self.next_due();
-        if sleeper < deadline {
-            (deadline, class) = (sleeper, Class::TimeLimit);
-        }
-        let slice = time::now() + SLICE;
-        if is_shared && slice < deadline {
-            (deadline, class) = (slice, Class::TimeLimit);
-        }
-        arch::timer::arm(deadline, class);
-        (self.clock.armed, self.clock.due) = (true, deadline);
-    }
-
-    /// While a broadcast goes on in which this node has a part, the program has operations with
-    /// other ranks under way, or another thread waits for what the network brings, the card may
-    /// interrupt the program, and what waits is taken in first (ADR 4). Otherwise all is quiet.
-    fn attend(&mut self, services: &mut dyn NodeServices) {
-        let others_wait = self.threads.len() > 1 && self.threads.wait_for_news();
-        if services.peers_deadline().is_none() && !others_wait {
-            if core::mem::take(&mut self.clock.listening) {
-                services.listen(false);
-                // What the card sent last is not for the program any more.
-                arch::idle::absorb();
-                self.clock.armed = false;
-            }
-            return;
-        }
-        self.clock.listening = true;
-        // What it brings may change every deadline.
-        self.clock.armed = false;
-        if services.listen(true) {
-            services.poll();
-            // No interrupt comes for a frame that is there already; a flood does not keep the
-            // program from running, it is looked at again at the next deadline or frame.
-            if services.listen(true) {
-                services.poll();
-            }
-            self.settle(services);
-        }
-    }
-
-    /// Whether the boot core, which keeps the deadlines and has the card, must look again: a
-    /// deadline is earlier than it knows, or a thread waits for what the network brings.
-    fn wants_boot_core(&self) -> bool {
-        let is_late = || !self.clock.armed || self.next_due() < self.clock.due;
-        let is_awake = !self.cores.is_asleep(Core::BOOT);
-        let is_deaf = || is_awake && !self.clock.listening && self.threads.wait_for_news();
-        // What was asked for has a time-out, before which it must not sleep on.
-        let was_asked = !is_awake && self.clock.asked;
-        was_asked || is_late() || is_deaf()
-    }
-
     /// Tells what the program has cost so far.
     pub(super) fn publish(&self) {
-        monitor::publish(self.cost());
+        monitor::publish(self.local, self.cost());
     }
 
     /// What the program has cost so far.

@@ -18,7 +18,7 @@ use netstack::broadcast;
 use netstack::broadcast::published::header::Sizes;
 use netstack::control::Limits;
 use netstack::ids::{BootEpoch, CastId, ControlEpoch, JobId, NodeId, ProgramId, Rank};
-use netstack::job::{JobSpec, RankSpec, StartMode};
+use netstack::job::{JobSpec, PlaceSpec, StartMode};
 use netstack::join::Timing;
 use netstack::page::{Object, PageRequest};
 use netstack::personality::Personality;
@@ -111,8 +111,9 @@ impl Pair {
         pair.settle();
         let spec = JobSpec {
             job: JOB,
-            ranks: vec![RankSpec {
+            places: vec![PlaceSpec {
                 node: NODE,
+                ranks: 1,
                 launch_block: [0; 10].into(),
                 retain: false,
             }],

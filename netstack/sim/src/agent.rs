@@ -180,6 +180,7 @@ impl Agent {
                 call,
                 result,
                 data,
+                ..
             } => self.io_done(job, call, result, &data),
             Event::Joined { .. } => {
                 self.last_drop = 0;

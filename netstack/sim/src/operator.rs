@@ -21,7 +21,7 @@ use netstack::control::{Endpoint, Event};
 use netstack::ids::{BootEpoch, CallId, JobId, NodeId, ProgramId, Rank};
 use netstack::io::{ExitStatus, IoReply};
 use netstack::job::{
-    AdoptedRank, JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode, StartMode,
+    AdoptedRank, JobSpec, LaunchError, PlaceSpec, RankLoss, RefusalCode, StartMode,
 };
 use netstack::page::PageReply;
 use netstack::retention::Reuse;
@@ -285,7 +285,7 @@ impl Operator {
                         .expect("only known jobs have tasks");
                     let state = record.ranks.entry(rank).or_default();
                     state.unanswered -= 1;
-                    self.endpoint.io_reply(now, node, job, call, reply);
+                    self.endpoint.io_reply(now, node, (job, rank), call, reply);
                 }
                 Task::Abandon(jobs) => self.abandon(now, &jobs)?,
             }
@@ -575,8 +575,9 @@ impl Record {
 /// How a plan is launched; `at_once`: as it was before a restart.
 fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
     let program = plan.program();
-    let place = |(rank, node): (usize, &NodeId)| RankSpec {
+    let place = |(rank, node): (usize, &NodeId)| PlaceSpec {
         node: *node,
+        ranks: 1,
         launch_block: plan.launch_block(Rank(rank as u32)).into(),
         retain: plan.published && status.is_warm(*node, program),
     };
@@ -584,7 +585,7 @@ fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
     let short = plan.nodes.len() == 1 || plan.nodes.iter().all(warm);
     JobSpec {
         job: plan.job,
-        ranks: plan.nodes.iter().enumerate().map(place).collect(),
+        places: plan.nodes.iter().enumerate().map(place).collect(),
         program,
         program_bytes: plan.file_bytes,
         time_limit_us: 0,

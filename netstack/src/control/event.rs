@@ -196,18 +196,18 @@ pub enum Event {
         /// The program runs, and what it leaves will not be held.
         in_use: bool,
     },
-    /// A node has dropped every other program, and holds so much of a rank's; its LAUNCH is next.
+    /// A node has dropped every other program, and holds so much of a job's; its LAUNCH is next.
     Retained {
         /// The job.
         job: JobId,
         /// The node.
         node: NodeId,
-        /// The rank.
+        /// The first of its ranks.
         rank: Rank,
         /// Pages of 4 KiB held of the program; 0: it is cold.
         pages: u32,
     },
-    /// The node of an adopted rank has it still ([`crate::control::Endpoint::adopt`]). `Started` or
+    /// The node of adopted ranks has them still ([`crate::control::Endpoint::adopt`]). `Started` or
     /// `LaunchReady` follows, at once or when it is loaded, then the calls that no run has
     /// answered.
     Claimed {
@@ -215,29 +215,29 @@ pub enum Event {
         job: JobId,
         /// The node.
         node: NodeId,
-        /// The rank.
+        /// The first of its ranks.
         rank: Rank,
-        /// Bytes that it has read from its standard input.
+        /// Bytes that the first of them has read from its standard input.
         input_bytes: u64,
     },
-    /// A rank is loaded and ready to start.
+    /// The ranks of a node are loaded and ready to start.
     LaunchReady {
         /// The job.
         job: JobId,
         /// The node.
         node: NodeId,
-        /// The rank.
+        /// The first of its ranks.
         rank: Rank,
-        /// Ranks of the job that are still loading; 0: call [`crate::control::Endpoint::start`].
+        /// Nodes of the job that are still loading; 0: call [`crate::control::Endpoint::start`].
         waiting: u32,
     },
-    /// A node refused to launch; the rank is gone.
+    /// A node refused to launch; its ranks are gone.
     LaunchRefused {
         /// The job.
         job: JobId,
         /// The node.
         node: NodeId,
-        /// The rank.
+        /// The first of its ranks.
         rank: Rank,
         /// Class of the reason.
         code: RefusalCode,
@@ -245,13 +245,13 @@ pub enum Event {
         text: String,
     },
     /// A node has the order to start, or has started by itself
-    /// ([`crate::job::StartMode::AtOnce`]). Once for each rank, before its first call.
+    /// ([`crate::job::StartMode::AtOnce`]). Once, before the first call of any of its ranks.
     Started {
         /// The job.
         job: JobId,
         /// The node.
         node: NodeId,
-        /// The rank.
+        /// The first of its ranks.
         rank: Rank,
     },
     /// A rank is gone without an exit report.

@@ -7,7 +7,7 @@ use core::net::SocketAddrV4;
 
 use crate::control::Event;
 use crate::counters::Counters;
-use crate::ids::{BootEpoch, CallId, JobId, NodeId};
+use crate::ids::{BootEpoch, CallId, JobId, NodeId, Rank};
 use crate::job::RankLoss;
 use crate::join::Refusal;
 use crate::time::Instant;
@@ -74,6 +74,7 @@ pub(crate) enum Outgoing {
     IoReply {
         node: NodeId,
         job: JobId,
+        rank: Rank,
         call: CallId,
     },
 }

@@ -1,4 +1,4 @@
-//! The node's side of function-shipped I/O: the queue of one job's calls.
+//! The node's side of function-shipped I/O: the queue of one rank's calls.
 //!
 //! Invariant: calls are numbered in the order of submission and none is forgotten before its
 //! reply arrived.
@@ -11,6 +11,7 @@ use crate::io::exit::MAX_UNKNOWN_CALLS;
 use crate::io::{IoOp, MAX_CALL_DATA, MAX_QUEUED_BYTES, MAX_QUEUED_CALLS, SubmitError, WINDOW};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::wire::job::Standing;
 
 /// Slowest repetition of a call that nobody acknowledged: the control node may be away.
 const SLOWEST: Micros = Micros::from_secs(1);
@@ -44,14 +45,14 @@ pub(crate) enum Outcome {
     Pending,
     /// The call is done.
     Done {
-        /// It was the job's last.
+        /// It was the rank's last.
         exit: bool,
         /// It answers with more data than was asked for.
         oversized: bool,
     },
 }
 
-/// One job's queue of calls.
+/// One rank's queue of calls.
 #[derive(Debug)]
 pub(crate) struct Client {
     calls: VecDeque<Call>,
@@ -60,6 +61,8 @@ pub(crate) struct Client {
     /// Bytes that reads of standard input have brought.
     input_bytes: u64,
     exit: Option<CallId>,
+    /// The exit is done.
+    is_over: bool,
 }
 
 impl Client {
@@ -70,6 +73,7 @@ impl Client {
             bytes: 0,
             input_bytes: 0,
             exit: None,
+            is_over: false,
         }
     }
 
@@ -78,15 +82,24 @@ impl Client {
         self.exit
     }
 
+    /// Whether the Exit call is done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// What another run of the control node has to know of the calls: the first that is not done,
     /// which of the window behind it are (bit i: first + i), and the bytes read from standard
     /// input.
-    pub(crate) fn standing(&self) -> (CallId, u8, u64) {
+    pub(crate) fn standing(&self) -> Standing {
         let first = self.calls.front().map_or(CallId(self.next), |call| call.id);
         let window = self.calls.iter().take(WINDOW as usize);
         let done = window.enumerate().filter(|(_, call)| call.done);
-        let mask = done.fold(0, |mask, (index, _)| mask | 1 << index);
-        (first, mask, self.input_bytes)
+        Standing {
+            first,
+            done: done.fold(0, |mask, (index, _)| mask | 1 << index),
+            input_bytes: self.input_bytes,
+            is_over: self.is_over,
+        }
     }
 
     /// Another run of the control node goes on with the job: what is not done is sent anew.
@@ -204,6 +217,7 @@ impl Client {
         while self.calls.front().is_some_and(|call| call.done) {
             self.calls.pop_front();
         }
+        self.is_over |= self.exit == Some(id);
         Outcome::Done {
             exit: self.exit == Some(id),
             oversized,

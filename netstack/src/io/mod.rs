@@ -1,7 +1,7 @@
 //! Function-shipped I/O: a program's calls are carried out at the control node, exactly once and
 //! in the order in which they were made.
 //!
-//! The node numbers the calls of a job from 1. At most [`WINDOW`] are under way; the control
+//! The node numbers the calls of each rank from 1. At most [`WINDOW`] are under way; the control
 //! side hands them on in order and remembers the replies of the last window. A call is PENDING
 //! until the control node's user replies: not replying to a write is how a slow reader holds a
 //! program back.
@@ -18,12 +18,12 @@ pub use exit::{ExitReport, ExitStatus};
 
 use crate::MAX_DATA;
 
-/// Calls of one job that may be under way: with [`MAX_DATA`] it is 10 KB per round trip, and a
-/// control node needs to keep no more than this per job and rank.
+/// Calls of one rank that may be under way: with [`MAX_DATA`] it is 10 KB per round trip, and a
+/// control node needs to keep no more than this for each rank.
 pub const WINDOW: u32 = 8;
-/// Bytes of call data a job may have queued at its node, under way or waiting for the window.
+/// Bytes of call data a rank may have queued at its node, under way or waiting for the window.
 pub const MAX_QUEUED_BYTES: usize = 64 * 1024;
-/// Calls a job may have queued at its node.
+/// Calls a rank may have queued at its node.
 pub const MAX_QUEUED_CALLS: usize = 256;
 /// Most bytes of data in one call or reply.
 pub const MAX_CALL_DATA: usize = MAX_DATA;
@@ -63,7 +63,7 @@ pub enum IoOp {
         /// The piece, at most [`MAX_CALL_DATA`] bytes.
         data: Vec<u8>,
     },
-    /// The program has ended; always a job's last call, so it arrives after all output.
+    /// The program has ended; always a rank's last call, so it arrives after all output.
     Exit(Box<ExitReport>),
 }
 
@@ -79,7 +79,7 @@ pub struct IoReply {
 /// Why a call was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitError {
-    /// The job's queue is full ([`MAX_QUEUED_BYTES`], [`MAX_QUEUED_CALLS`]): wait for an
+    /// The rank's queue is full ([`MAX_QUEUED_BYTES`], [`MAX_QUEUED_CALLS`]): wait for an
     /// `IoDone` and submit again.
     Full,
     /// The node has no such job, or it has been ended by the control node.

@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::CallId;
 use crate::io::{IoOp, IoReply, WINDOW};
+use crate::wire::job::Standing;
 
 /// What a received call came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,9 +47,10 @@ impl Channel {
         }
     }
 
-    /// The channel of a rank that an earlier run of the control node has served: `first` is the
-    /// first call that is not done, bit i of `done` says that `first` + i is.
-    pub(crate) fn resumed(first: CallId, done: u8) -> Self {
+    /// The channel of a rank that an earlier run of the control node has served, whose node says
+    /// how far its calls are.
+    pub(crate) fn resumed(calls: &Standing) -> Self {
+        let Standing { first, done, .. } = *calls;
         let is_done = |index: &u64| done >> index & 1 == 1;
         let behind = (0..u64::from(WINDOW)).filter(is_done);
         Channel {

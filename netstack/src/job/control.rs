@@ -1,4 +1,5 @@
-//! The control side of job control: which rank stands where, and which command it waits for.
+//! The control side of job control: how the ranks on each node stand, and which command that waits
+//! for.
 //!
 //! ```text
 //!  launch()   Retained              Ready             start(), Started
@@ -8,9 +9,11 @@
 //!      Gone             Gone               Gone                            Gone
 //! ```
 //!
-//! Only a rank that is to be retained for begins with the first step. With
-//! [`crate::job::StartMode::AtOnce`] a rank goes from Launching to Running, by the answer that
-//! says so or by its first call, whichever arrives first. [`answers`] has these steps, [`calls`]
+//! The ranks that a job has on a node are at one *place*: they are launched, started, cancelled and
+//! signalled together, and end each for itself; the place is gone when all have. Only a place that
+//! is to be retained for begins with the first step. With [`crate::job::StartMode::AtOnce`] a place
+//! goes from Launching to Running, by the answer that says so or by the first call of a rank,
+//! whichever arrives first. [`answers`] has these steps, [`calls`]
 //! what running ranks ask for, [`orphans`] the jobs that nodes should not have.
 //!
 //! A job of an earlier run of the control node is *adopted* ([`adoption`]): each of its ranks is
@@ -19,7 +22,7 @@
 //! A command is repeated for as long as its node is up and has not said that it is done: a node
 //! that computes looks at its network once a second only.
 //!
-//! Invariant: a node has at most one rank that is not gone; a node that reports a job it should
+//! Invariant: a node has at most one place that is not gone; a node that reports a job it should
 //! not have (an orphan) is told to drop it until it says that it has.
 
 mod adoption;
@@ -29,13 +32,15 @@ mod orphans;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
+use crate::RANKS_PER_NODE_MAX;
 use crate::backoff::Backoff;
 use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
-use crate::ids::{BootEpoch, JobId, NodeId, Rank};
+use crate::ids::{BootEpoch, JobId, LocalRank, NodeId, Rank};
 use crate::io::server::Channel;
-use crate::job::{JobSpec, LaunchError, LaunchSpec, RankLoss, RankSpec, launch_block};
+use crate::job::{JobSpec, LaunchError, LaunchSpec, PlaceSpec, RankLoss, launch_block};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::job::{Command, GRACE_MAX, INLINE_BLOCK_MAX, SIGNAL_MAX};
@@ -67,9 +72,11 @@ struct Retry {
     due: Option<Instant>,
 }
 
+/// The ranks of a job on one node.
 #[derive(Debug)]
-struct RankState {
-    rank: Rank,
+struct Place {
+    /// The first of them.
+    first: Rank,
     launch_block: Arc<[u8]>,
     phase: Phase,
     /// Adopted: the boot that may be launched on if it has never heard of the job, since it was up
@@ -77,25 +84,42 @@ struct RankState {
     launch_on: Option<BootEpoch>,
     /// The signal of the last cancel the node has acknowledged.
     cancelled: u8,
-    /// Signals that its program is to get, the oldest first.
+    /// Signals that its programs are to get, the oldest first.
     signals: VecDeque<u8>,
     /// Number of the last SIGNAL that its node has taken.
     signals_taken: u32,
+    /// By local rank.
+    ranks: Vec<RankCalls>,
+    retry: Retry,
+}
+
+/// The calls of a rank.
+#[derive(Debug)]
+struct RankCalls {
     channel: Channel,
     exit_seen: bool,
-    retry: Retry,
+    /// Its exit is answered, as far as its node needs that.
+    is_over: bool,
 }
 
 #[derive(Debug)]
 struct Job {
     spec: JobSpec,
-    /// Ranks that are not gone.
-    ranks: BTreeMap<NodeId, RankState>,
+    /// Places that are not gone.
+    places: BTreeMap<NodeId, Place>,
     /// How many of these are not loaded.
     loading: u32,
     start: bool,
     /// The signal and the grace with which it is being ended.
     cancel: Option<(u8, Micros)>,
+}
+
+/// Channels of the ranks of a job on a node where all have ended.
+#[derive(Debug)]
+struct Closed {
+    job: JobId,
+    first: Rank,
+    channels: Vec<Channel>,
 }
 
 type TimerKey = (Instant, NodeId, JobId);
@@ -106,7 +130,7 @@ pub(crate) struct Jobs {
     limit: usize,
     jobs: BTreeMap<JobId, Job>,
     by_node: BTreeMap<NodeId, JobId>,
-    closed: BTreeMap<NodeId, VecDeque<(JobId, Channel)>>,
+    closed: BTreeMap<NodeId, VecDeque<Closed>>,
     orphans: BTreeMap<(NodeId, JobId), Retry>,
     timers: BTreeSet<TimerKey>,
 }
@@ -137,30 +161,29 @@ impl Jobs {
         if spec.job == JobId::NONE || self.jobs.contains_key(&spec.job) {
             return Err(LaunchError::BadJobId);
         }
-        if spec.ranks.is_empty() || spec.ranks.len() > node_limit {
+        if !is_possible(&spec, node_limit) {
             return Err(LaunchError::BadSize);
         }
         if self.jobs.len() >= self.limit {
             return Err(LaunchError::TooManyJobs);
         }
-        let mut ranks = BTreeMap::new();
-        for (rank, place) in spec.ranks.iter().enumerate() {
-            self.check_place(place, &is_up)?;
-            let rank = RankState::new(Rank(rank as u32), place);
-            if ranks.insert(place.node, rank).is_some() {
-                return Err(LaunchError::NodeTwice(place.node));
+        let mut places = BTreeMap::new();
+        for (first, of) in spec.firsts() {
+            self.check_place(of, &is_up)?;
+            if places.insert(of.node, Place::new(first, of)).is_some() {
+                return Err(LaunchError::NodeTwice(of.node));
             }
         }
         let job = spec.job;
-        for node in ranks.keys() {
+        for node in places.keys() {
             self.by_node.insert(*node, job);
         }
         self.jobs.insert(
             job,
             Job {
                 spec,
-                loading: ranks.len() as u32,
-                ranks,
+                loading: places.len() as u32,
+                places,
                 start: false,
                 cancel: None,
             },
@@ -171,7 +194,7 @@ impl Jobs {
 
     fn check_place(
         &self,
-        place: &RankSpec,
+        place: &PlaceSpec,
         is_up: impl Fn(NodeId) -> bool,
     ) -> Result<(), LaunchError> {
         if !is_up(place.node) {
@@ -206,7 +229,7 @@ impl Jobs {
         let Some(state) = self.jobs.get_mut(&job) else {
             return;
         };
-        for (node, rank) in &mut state.ranks {
+        for (node, rank) in &mut state.places {
             if rank.signals.len() == SIGNALS_MAX {
                 continue;
             }
@@ -220,7 +243,7 @@ impl Jobs {
 
     /// A node says which SIGNALs it has taken; the next one is due.
     fn signals_taken(&mut self, now: Instant, node: NodeId, job: JobId, number: u32) {
-        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
+        let Some(rank) = place_mut(&mut self.jobs, node, job) else {
             return;
         };
         if rank.signals_taken.checked_add(1) != Some(number) || rank.signals.pop_front().is_none() {
@@ -238,7 +261,7 @@ impl Jobs {
         let Some(state) = self.jobs.get_mut(&job) else {
             return;
         };
-        for (node, rank) in &mut state.ranks {
+        for (node, rank) in &mut state.places {
             rank.retry.tries = 0;
             arm(&mut self.timers, &mut rank.retry, now, *node, job);
         }
@@ -271,7 +294,7 @@ impl Jobs {
     }
 
     fn retry(&mut self, node: NodeId, job: JobId) -> Option<&mut Retry> {
-        let rank = rank_mut(&mut self.jobs, node, job);
+        let rank = place_mut(&mut self.jobs, node, job);
         match rank {
             Some(rank) => Some(&mut rank.retry),
             None => self.orphans.get_mut(&(node, job)),
@@ -279,7 +302,7 @@ impl Jobs {
     }
 
     fn arm(&mut self, at: Instant, node: NodeId, job: JobId) {
-        let rank = rank_mut(&mut self.jobs, node, job);
+        let rank = place_mut(&mut self.jobs, node, job);
         let retry = match rank {
             Some(rank) => Some(&mut rank.retry),
             None => self.orphans.get_mut(&(node, job)),
@@ -292,7 +315,7 @@ impl Jobs {
     /// The command a node is waiting for.
     pub(crate) fn wanted(&self, node: NodeId, job: JobId) -> Option<Command<'_>> {
         let state = self.jobs.get(&job);
-        let Some((state, rank)) = state.and_then(|state| Some((state, state.ranks.get(&node)?)))
+        let Some((state, place)) = state.and_then(|state| Some((state, state.places.get(&node)?)))
         else {
             let orphan = self.orphans.contains_key(&(node, job));
             return orphan.then_some(Command::Cancel {
@@ -302,7 +325,7 @@ impl Jobs {
                 grace: Micros(0),
             });
         };
-        if rank.exit_seen {
+        if place.has_exited() {
             return None;
         }
         let cancel = state.cancel.map(|(signal, grace)| Command::Cancel {
@@ -311,7 +334,7 @@ impl Jobs {
             orphan: false,
             grace,
         });
-        match rank.phase {
+        match place.phase {
             Phase::Awaited => None,
             Phase::Claiming => Some(Command::Claim { job }),
             // Also asks a node that has the cancel already how far it is.
@@ -320,30 +343,54 @@ impl Jobs {
                 program: state.spec.program,
                 read_only: state.spec.retention.read_only,
             })),
-            Phase::Launching => Some(cancel.unwrap_or_else(|| state.launch_command(rank))),
-            _ if state.is_to_be_cancelled(rank) => cancel,
+            Phase::Launching => Some(cancel.unwrap_or_else(|| state.launch_command(place))),
+            _ if state.is_to_be_cancelled(place) => cancel,
             Phase::Ready if state.cancel.is_none() => state.start.then_some(Command::Start { job }),
             Phase::Ready => None,
-            Phase::Running => rank.signals.front().map(|signal| Command::Signal {
+            Phase::Running => place.signals.front().map(|signal| Command::Signal {
                 job,
                 signal: *signal,
-                number: rank.signals_taken.saturating_add(1),
+                number: place.signals_taken.saturating_add(1),
             }),
         }
     }
 
-    /// A rank has ended one way or the other.
-    fn gone(&mut self, node: NodeId, job: JobId, out: &mut Outbox) -> Option<Channel> {
+    /// All ranks on a node have ended one way or the other.
+    fn gone(&mut self, node: NodeId, job: JobId, out: &mut Outbox) -> Option<Closed> {
         let state = self.jobs.get_mut(&job)?;
-        let mut rank = state.ranks.remove(&node)?;
-        state.loading -= u32::from(rank.is_loading());
-        disarm(&mut self.timers, &mut rank.retry, node, job);
+        let mut place = state.places.remove(&node)?;
+        state.loading -= u32::from(place.is_loading());
+        disarm(&mut self.timers, &mut place.retry, node, job);
         self.by_node.remove(&node);
-        if state.ranks.is_empty() {
+        if state.places.is_empty() {
             self.jobs.remove(&job);
             out.event(Event::JobClosed { job });
         }
-        Some(rank.channel)
+        let channels = place.ranks.into_iter().map(|rank| rank.channel);
+        Some(Closed {
+            job,
+            first: place.first,
+            channels: channels.collect(),
+        })
+    }
+
+    /// The ranks on a node are lost, but for those whose exit was handed on: they have ended as
+    /// they said.
+    fn lost(&mut self, node: NodeId, job: JobId, reason: RankLoss, out: &mut Outbox) {
+        let Some(place) = place_mut(&mut self.jobs, node, job) else {
+            return;
+        };
+        for (local, rank) in (0..).map(LocalRank).zip(&place.ranks) {
+            if !rank.exit_seen {
+                out.event(Event::RankLost {
+                    job,
+                    node,
+                    rank: place.first.plus(local),
+                    reason,
+                });
+            }
+        }
+        self.gone(node, job, out);
     }
 
     /// A node is gone, and what it had with it.
@@ -355,28 +402,16 @@ impl Jobs {
         let Some(job) = self.job_of(node) else {
             return;
         };
-        let RankState {
-            rank, exit_seen, ..
-        } = self.jobs[&job].ranks[&node];
-        // Once its exit was handed on, a rank has ended as it said.
-        if !exit_seen {
-            out.event(Event::RankLost {
-                job,
-                node,
-                rank,
-                reason,
-            });
-        }
-        self.gone(node, job, out);
+        self.lost(node, job, reason, out);
     }
 }
 
-impl RankState {
-    fn new(rank: Rank, place: &RankSpec) -> Self {
-        RankState {
-            rank,
-            launch_block: place.launch_block.clone(),
-            phase: match place.retain {
+impl Place {
+    fn new(first: Rank, of: &PlaceSpec) -> Self {
+        Place {
+            first,
+            launch_block: of.launch_block.clone(),
+            phase: match of.retain {
                 true => Phase::Retaining,
                 false => Phase::Launching,
             },
@@ -384,42 +419,68 @@ impl RankState {
             cancelled: 0,
             signals: VecDeque::new(),
             signals_taken: 0,
-            channel: Channel::new(),
-            exit_seen: false,
+            ranks: (0..of.ranks).map(|_| RankCalls::new()).collect(),
             retry: Retry::default(),
         }
     }
 
+    /// The exits of all its ranks are here.
+    fn has_exited(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.exit_seen)
+    }
+
+    /// Nothing of its ranks is left to be answered.
+    fn is_over(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.is_over)
+    }
+
+    /// The calls of a rank of the job, if it is here.
+    fn calls_of(&mut self, rank: Rank) -> Option<&mut RankCalls> {
+        let local = rank.0.checked_sub(self.first.0)?;
+        self.ranks.get_mut(local as usize)
+    }
+
     fn is_loading(&self) -> bool {
-        !matches!(self.phase, Phase::Ready | Phase::Running) && !self.exit_seen
+        !matches!(self.phase, Phase::Ready | Phase::Running) && !self.has_exited()
+    }
+}
+
+impl RankCalls {
+    fn new() -> Self {
+        Self {
+            channel: Channel::new(),
+            exit_seen: false,
+            is_over: false,
+        }
     }
 }
 
 impl Job {
-    /// The job is cancelled, and the node of this rank has not said that it knows.
-    fn is_to_be_cancelled(&self, rank: &RankState) -> bool {
+    /// The job is cancelled, and the node has not said that it knows.
+    fn is_to_be_cancelled(&self, place: &Place) -> bool {
         self.cancel
-            .is_some_and(|(signal, _)| signal != rank.cancelled)
+            .is_some_and(|(signal, _)| signal != place.cancelled)
     }
 
-    /// Changes a rank that is not gone, and keeps the count of those that are loading.
-    fn update<R>(&mut self, node: NodeId, change: impl FnOnce(&mut RankState) -> R) -> R {
-        let rank = self
-            .ranks
+    /// Changes a place that is not gone, and keeps the count of those that are loading.
+    fn update<R>(&mut self, node: NodeId, change: impl FnOnce(&mut Place) -> R) -> R {
+        let place = self
+            .places
             .get_mut(&node)
-            .expect("the caller found the rank");
-        let before = rank.is_loading();
-        let result = change(rank);
-        self.loading -= u32::from(before && !rank.is_loading());
+            .expect("the caller found the place");
+        let before = place.is_loading();
+        let result = change(place);
+        self.loading -= u32::from(before && !place.is_loading());
         result
     }
 
-    fn launch_command<'a>(&self, rank: &'a RankState) -> Command<'a> {
-        let block = &rank.launch_block;
+    fn launch_command<'a>(&self, place: &'a Place) -> Command<'a> {
+        let block = &place.launch_block;
         let spec = LaunchSpec {
             job: self.spec.job,
-            rank: rank.rank,
-            size: self.spec.ranks.len() as u32,
+            rank: place.first,
+            ranks: place.ranks.len() as u16,
+            size: self.spec.size(),
             program: self.spec.program,
             program_bytes: self.spec.program_bytes,
             launch_block_bytes: block.len() as u32,
@@ -437,9 +498,18 @@ impl Job {
     }
 }
 
-/// A rank that is not gone.
-fn rank_mut(jobs: &mut BTreeMap<JobId, Job>, node: NodeId, job: JobId) -> Option<&mut RankState> {
-    jobs.get_mut(&job)?.ranks.get_mut(&node)
+/// A place that is not gone.
+fn place_mut(jobs: &mut BTreeMap<JobId, Job>, node: NodeId, job: JobId) -> Option<&mut Place> {
+    jobs.get_mut(&job)?.places.get_mut(&node)
+}
+
+/// Whether a job has places for all its ranks, and not too many.
+fn is_possible(spec: &JobSpec, node_limit: usize) -> bool {
+    let each = 1..=RANKS_PER_NODE_MAX;
+    let places = &spec.places;
+    !places.is_empty()
+        && places.len() <= node_limit
+        && places.iter().all(|place| each.contains(&place.ranks))
 }
 
 /// Sets a timer in place of the one that was set before.

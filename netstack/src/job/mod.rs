@@ -4,8 +4,8 @@
 //! carries each out once per job id. Rules that both users of the crate keep:
 //!
 //! - Every `Launch` event is answered by `launch_result` once.
-//! - A job whose `launch_result` was `Ok` ends with exactly one `Exit` call, also when it is
-//!   cancelled before its start (status `Signal`).
+//! - Each rank of a job whose `launch_result` was `Ok` ends with exactly one `Exit` call, also when
+//!   it is cancelled before its start (status `Signal`).
 //! - A `Cancel` before `launch_result` is answered by `launch_result(Err(Cancelled))`.
 //! - A `Cancel` with `orphan` ends the job at once; nothing is submitted for it any more.
 //! - A `Cancel` with a grace of a program that runs delivers its signal to the program, which may
@@ -17,9 +17,10 @@
 //!   `launch_result(Ok)` says that it does.
 //! - A `Retain` event is answered by `retain_result` once.
 //!
-//! A node has one job at a time. A `Launch` or `Retain` event that follows a job whose `Exit` was
-//! submitted is preceded by that call's `IoDone`, one that follows any other job by its orphan
-//! `Cancel`.
+//! A node has one job at a time, with one rank of it or several. Commands are for all of these:
+//! they are loaded, started, cancelled and signalled together, and end each for itself. A `Launch`
+//! or `Retain` event that follows a job whose `Exit` was submitted by all its ranks is preceded by
+//! those calls' `IoDone`, one that follows any other job by its orphan `Cancel`.
 
 pub(crate) mod control;
 pub mod launch_block;
@@ -41,27 +42,30 @@ pub const REFUSAL_TEXT_MAX: usize = 512;
 pub struct LaunchSpec {
     /// The job.
     pub job: JobId,
-    /// This node's rank.
+    /// The first rank of this node.
     pub rank: Rank,
+    /// How many ranks it has, from that one on: 1 to [`crate::RANKS_PER_NODE_MAX`].
+    pub ranks: u16,
     /// Ranks in the job.
     pub size: u32,
     /// Hash of the program file.
     pub program: ProgramId,
     /// Size of the program file in bytes.
     pub program_bytes: u64,
-    /// Size of this rank's launch block in bytes.
+    /// Size of this node's launch block in bytes.
     pub launch_block_bytes: u32,
     /// Time limit in microseconds from the start, 0 for none.
     pub time_limit_us: u64,
     /// Period of the user's own monitoring in microseconds, 0 for none.
     pub monitor_period_us: u64,
-    /// Memory limit in bytes, 0 for what the node has.
+    /// Memory limit of each rank in bytes, 0 for what the node has.
     pub memory_limit: u64,
     /// What is done with pages of the program before and after.
     pub retention: Retention,
     /// What the program waits for once it is loaded.
     pub start: StartMode,
-    /// Most cores of a node that the job may use, 0 for all.
+    /// Cores of each rank: at most so many for one that has its node to itself, so many for each of
+    /// several; 0 for all that the node has, shared out.
     pub cores: u16,
     /// Most bytes of a core file of each rank that crashes, 0 for none.
     pub core_bytes: u64,
@@ -85,8 +89,8 @@ pub enum StartMode {
 pub struct JobSpec {
     /// The job; must not have been used before in this run of the control node, nor be 0.
     pub job: JobId,
-    /// Where the ranks go; rank i is the i-th.
-    pub ranks: Vec<RankSpec>,
+    /// Where the ranks go: the first node has the first of them, and so on.
+    pub places: Vec<PlaceSpec>,
     /// Hash of the program file.
     pub program: ProgramId,
     /// Size of the program file in bytes.
@@ -95,13 +99,14 @@ pub struct JobSpec {
     pub time_limit_us: u64,
     /// Period of the user's own monitoring in microseconds, 0 for none.
     pub monitor_period_us: u64,
-    /// Memory limit in bytes, 0 for what the node has.
+    /// Memory limit of each rank in bytes, 0 for what the node has.
     pub memory_limit: u64,
     /// What is done with pages of the program before and after.
     pub retention: Retention,
     /// What the program waits for once it is loaded.
     pub start: StartMode,
-    /// Most cores of a node that the job may use, 0 for all.
+    /// Cores of each rank: at most so many for one that has its node to itself, so many for each of
+    /// several; 0 for all that the node has, shared out.
     pub cores: u16,
     /// Most bytes of a core file of each rank that crashes, 0 for none.
     pub core_bytes: u64,
@@ -110,20 +115,39 @@ pub struct JobSpec {
     pub files: Option<SocketAddrV4>,
 }
 
-/// One rank of a job.
+impl JobSpec {
+    /// Ranks of the job.
+    pub fn size(&self) -> u32 {
+        self.places.iter().map(|place| u32::from(place.ranks)).sum()
+    }
+
+    /// Its places, each with the first of its ranks.
+    pub fn firsts(&self) -> impl Iterator<Item = (Rank, &PlaceSpec)> {
+        let mut next = Rank(0);
+        self.places.iter().map(move |place| {
+            let first = next;
+            next.0 += u32::from(place.ranks);
+            (first, place)
+        })
+    }
+}
+
+/// The ranks of a job on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankSpec {
-    /// The node it runs on.
+pub struct PlaceSpec {
+    /// The node.
     pub node: NodeId,
-    /// Its launch block, at most [`launch_block::MAX`] bytes. Travels in the LAUNCH where it fits
-    /// ([`crate::wire::job::INLINE_BLOCK_MAX`]); else the node asks for it with
-    /// [`crate::page::Object::LaunchBlock`].
+    /// How many ranks it has: 1 to [`crate::RANKS_PER_NODE_MAX`].
+    pub ranks: u16,
+    /// Their launch block, which names the first of them, at most [`launch_block::MAX`] bytes.
+    /// Travels in the LAUNCH where it fits ([`crate::wire::job::INLINE_BLOCK_MAX`]); else the node
+    /// asks for it with [`crate::page::Object::LaunchBlock`].
     pub launch_block: Arc<[u8]>,
     /// Send RETAIN first and LAUNCH when it is acknowledged (the published flow).
     pub retain: bool,
 }
 
-/// How a rank of a job stands that an earlier run of the control node launched.
+/// How a rank stands of a job that an earlier run of the control node launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdoptedRank {
     /// It has ended, and its end is known.
@@ -142,7 +166,7 @@ pub enum AdoptedRank {
 pub enum LaunchError {
     /// A job with this number exists, or the number is 0.
     BadJobId,
-    /// No ranks, or more than the control node's limit of nodes.
+    /// No ranks, more than a node may have, or more nodes than the control node's limit.
     BadSize,
     /// A node is named twice.
     NodeTwice(NodeId),

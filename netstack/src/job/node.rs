@@ -2,8 +2,8 @@
 //! once however often the command arrives.
 //!
 //! The control node launches a job only where, by all it knows, there is none. So a LAUNCH, and a
-//! RETAIN before it, says of the job before it that its exit was answered (if it has exited) or
-//! that it is an orphan (if not), whatever got lost on the way.
+//! RETAIN before it, says of the job before it that the exits of its ranks were answered (if all
+//! have exited) or that it is an orphan (if not), whatever got lost on the way.
 //!
 //! A job outlives the control node that launched it: in a new session, and while none is heard, it
 //! goes on *adrift*. Its calls and page requests wait, until the control node claims the job, says
@@ -17,12 +17,13 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::ids::{JobId, ProgramId};
-use crate::io;
+use crate::ids::{CallId, JobId, LocalRank, ProgramId};
 use crate::io::client::Client;
+use crate::io::{self, IoOp};
 use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode};
 use crate::join::window;
 use crate::node::{Event, Outbox};
+use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::job::{ClaimAck, Command, CommandAck, JobAck, JobStatus};
 
@@ -44,7 +45,8 @@ const _: () = assert!(FINISHED as u64 >= window::WINDOW);
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) job: JobId,
-    pub(crate) io: Client,
+    /// Calls by local rank; at least one rank.
+    io: Vec<Client>,
     status: JobStatus,
     cancel_signal: u8,
     /// Number of the last SIGNAL that was taken.
@@ -60,6 +62,45 @@ impl Entry {
     /// Its calls and page requests wait for a control node that knows it.
     pub(crate) fn is_adrift(&self) -> bool {
         self.adrift
+    }
+
+    /// The calls of one of its ranks.
+    pub(crate) fn io(&self, rank: LocalRank) -> Option<&Client> {
+        self.io.get(rank.index())
+    }
+
+    /// The calls of one of its ranks, to be changed.
+    pub(crate) fn io_mut(&mut self, rank: LocalRank) -> Option<&mut Client> {
+        self.io.get_mut(rank.index())
+    }
+
+    /// When the next call of any rank is to be sent.
+    pub(crate) fn io_deadline(&self) -> Option<Instant> {
+        self.io.iter().filter_map(Client::deadline).min()
+    }
+
+    /// The next call that is due, of any rank, and whether it is a repetition. It counts as sent.
+    pub(crate) fn due_call(
+        &mut self,
+        now: Instant,
+        timeout: Micros,
+        rng: &mut Rng,
+    ) -> Option<(LocalRank, CallId, &IoOp, bool)> {
+        let mut ranks = (0..).map(LocalRank).zip(&mut self.io);
+        let is_due = |client: &Client| client.deadline().is_some_and(|at| at <= now);
+        let (rank, client) = ranks.find(|(_, client)| is_due(client))?;
+        let (call, op, repeated) = client.due(now, timeout, rng)?;
+        Some((rank, call, op, repeated))
+    }
+
+    /// The exit of every rank was answered.
+    pub(crate) fn is_over(&self) -> bool {
+        self.io.iter().all(Client::is_over)
+    }
+
+    /// Every rank has submitted its exit.
+    fn has_exited(&self) -> bool {
+        self.io.iter().all(|client| client.exit().is_some())
     }
 }
 
@@ -178,22 +219,25 @@ impl Jobs {
     fn conclude(&mut self, out: &mut Outbox) -> Option<JobId> {
         self.retained = None;
         let before = self.present.as_ref()?;
-        let (job, exit) = (before.job, before.io.exit());
-        match exit {
-            Some(call) => {
-                self.finish();
-                let data = Vec::new();
+        let job = before.job;
+        if !before.has_exited() {
+            self.drop_orphan(job, out);
+            return Some(job);
+        }
+        for (rank, client) in (0..).map(LocalRank).zip(&before.io) {
+            if let Some(call) = client.exit()
+                && !client.is_over()
+            {
                 out.push(Event::IoDone {
                     job,
+                    rank,
                     call,
                     result: 0,
-                    data,
+                    data: Vec::new(),
                 });
             }
-            None => {
-                self.drop_orphan(job, out);
-            }
         }
+        self.finish();
         Some(job)
     }
 
@@ -212,7 +256,7 @@ impl Jobs {
         };
         if core::mem::take(&mut entry.adrift) {
             entry.heard = now;
-            entry.io.begin_again();
+            entry.io.iter_mut().for_each(Client::begin_again);
         }
         self.claimed = true;
         true
@@ -221,7 +265,7 @@ impl Jobs {
     fn launch(&mut self, now: Instant, spec: &LaunchSpec, block: Option<&[u8]>, out: &mut Outbox) {
         self.present = Some(Entry {
             job: spec.job,
-            io: Client::new(),
+            io: (0..spec.ranks).map(|_| Client::new()).collect(),
             status: JobStatus::Loading,
             cancel_signal: 0,
             signals: 0,
@@ -276,7 +320,7 @@ impl Jobs {
             self.never_launch(job);
             return;
         };
-        let news = entry.cancel_signal != signal && entry.io.exit().is_none();
+        let news = entry.cancel_signal != signal && !entry.has_exited();
         entry.cancel_signal = signal;
         if news {
             out.push(Event::Cancel {
@@ -296,7 +340,7 @@ impl Jobs {
         };
         if number > entry.signals && entry.status == JobStatus::Started {
             entry.signals = number;
-            if entry.io.exit().is_none() {
+            if !entry.has_exited() {
                 out.push(Event::Signal { job, signal });
             }
         }
@@ -420,15 +464,12 @@ impl Jobs {
         if core::mem::take(&mut self.claimed)
             && let Some(entry) = &self.present
         {
-            let (first_call, done, input_bytes) = entry.io.standing();
             return Some(CommandAck::Claimed(ClaimAck {
                 job: entry.job,
                 status: entry.status,
                 cancel_signal: entry.cancel_signal,
-                first_call,
-                done,
-                input_bytes,
                 signals: entry.signals,
+                calls: entry.io.iter().map(Client::standing).collect(),
             }));
         }
         let job = self.acks.pop_front()?;

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use super::Error;
 use super::field::{Reader, Writer};
 use super::join::{emit_interrupts, parse_interrupts, zero};
-use crate::ids::{CallId, JobId};
+use crate::RANKS_PER_NODE_MAX;
+use crate::ids::{CallId, JobId, LocalRank};
 use crate::io::exit::MAX_UNKNOWN_CALLS;
 use crate::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA};
 
@@ -15,6 +16,8 @@ use crate::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA};
 pub struct IoCall {
     /// The job.
     pub job: JobId,
+    /// Which of its ranks on the node calls.
+    pub rank: LocalRank,
     /// Number of the call, from 1.
     pub call: CallId,
     /// What to do.
@@ -27,14 +30,19 @@ const REPORT: u8 = 3;
 const EXIT: u8 = 4;
 
 /// Writes the payload of an IO_CALL.
-pub fn emit_call(job: JobId, call: CallId, op: &IoOp, writer: &mut Writer<'_>) {
+pub fn emit_call(
+    (job, rank): (JobId, LocalRank),
+    call: CallId,
+    op: &IoOp,
+    writer: &mut Writer<'_>,
+) {
     let code = match op {
         IoOp::Write { .. } => WRITE,
         IoOp::Read { .. } => READ,
         IoOp::Report { .. } => REPORT,
         IoOp::Exit(_) => EXIT,
     };
-    writer.u64(job.0).u64(call.0).u8(code).u8(0).u16(0);
+    writer.u64(job.0).u64(call.0).u8(code).u8(0).u16(rank.0);
     match op {
         IoOp::Write { fd, offset, data } => {
             assert!(
@@ -65,7 +73,7 @@ impl IoCall {
         let call = CallId(reader.u64()?);
         let code = reader.u8()?;
         zero(reader.u8()?.into())?;
-        zero(reader.u16()?.into())?;
+        let rank = local_rank(reader.u16()?)?;
         let op = match code {
             WRITE => IoOp::Write {
                 fd: reader.u32()?,
@@ -89,7 +97,19 @@ impl IoCall {
         if oversized || call.0 == 0 {
             return Err(Error::BadValue);
         }
-        Ok(IoCall { job, call, op })
+        Ok(IoCall {
+            job,
+            rank,
+            call,
+            op,
+        })
+    }
+}
+
+fn local_rank(raw: u16) -> Result<LocalRank, Error> {
+    match raw < RANKS_PER_NODE_MAX {
+        true => Ok(LocalRank(raw)),
+        false => Err(Error::BadValue),
     }
 }
 
@@ -228,6 +248,8 @@ fn parse_exit(reader: &mut Reader<'_>) -> Result<ExitReport, Error> {
 pub struct IoReply<'a> {
     /// The job.
     pub job: JobId,
+    /// Which of its ranks on the node has called.
+    pub rank: LocalRank,
     /// The call.
     pub call: CallId,
     /// The answer; None while it is pending (in hand, do not repeat soon).
@@ -251,7 +273,7 @@ impl<'a> IoReply<'a> {
             .u64(self.call.0)
             .u8(self.done.is_some().into())
             .u8(0)
-            .u16(0);
+            .u16(self.rank.0);
         if let Some(done) = self.done {
             assert!(done.data.len() <= MAX_CALL_DATA, "a reply was not checked");
             writer.i64(done.result).bytes(done.data);
@@ -265,7 +287,7 @@ impl<'a> IoReply<'a> {
         let call = CallId(reader.u64()?);
         let is_done = super::join::flag(reader.u8()?)?;
         zero(reader.u8()?.into())?;
-        zero(reader.u16()?.into())?;
+        let rank = local_rank(reader.u16()?)?;
         let done = if is_done {
             let result = reader.i64()?;
             let data = reader.rest();
@@ -280,6 +302,11 @@ impl<'a> IoReply<'a> {
         if call.0 == 0 {
             return Err(Error::BadValue);
         }
-        Ok(IoReply { job, call, done })
+        Ok(IoReply {
+            job,
+            rank,
+            call,
+            done,
+        })
     }
 }

@@ -1,11 +1,13 @@
 //! Messages of job control.
 
+use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
 use super::Error;
 use super::datagram::MAX_PAYLOAD;
 use super::field::{Reader, Writer};
 use super::join::{flag, text, zero};
+use crate::RANKS_PER_NODE_MAX;
 use crate::ids::{CallId, JobId, ProgramId, Rank};
 use crate::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
 use crate::retention::{Keep, Retention, Reuse, Verify};
@@ -18,7 +20,7 @@ pub enum Command<'a> {
     Launch {
         /// What to load and how.
         spec: LaunchSpec,
-        /// The rank's launch block, `spec.launch_block_bytes` long and at most
+        /// The node's launch block, `spec.launch_block_bytes` long and at most
         /// [`INLINE_BLOCK_MAX`]; without it the node reads it as an object.
         block: Option<&'a [u8]>,
     },
@@ -85,7 +87,7 @@ pub const SIGNAL_MAX: u8 = 64;
 pub const GRACE_MAX: Micros = Micros::from_secs(86_400);
 
 /// Bytes of a LAUNCH before its launch block.
-pub const LAUNCH_LEN: usize = 112;
+pub const LAUNCH_LEN: usize = 114;
 /// Largest launch block that travels in the LAUNCH itself, in bytes.
 pub const INLINE_BLOCK_MAX: usize = MAX_PAYLOAD - LAUNCH_LEN;
 
@@ -240,7 +242,7 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
     let (address, port) = spec
         .files
         .map_or(([0; 4], 0), |files| (files.ip().octets(), files.port()));
-    writer.bytes(&address).u16(port);
+    writer.bytes(&address).u16(port).u16(spec.ranks);
     if let Some(block) = block {
         assert!(
             block.len() == spec.launch_block_bytes as usize && block.len() <= INLINE_BLOCK_MAX,
@@ -257,6 +259,7 @@ fn parse_launch<'a>(
     let mut spec = LaunchSpec {
         job,
         rank: Rank(reader.u32()?),
+        ranks: 0,
         size: reader.u32()?,
         program: ProgramId(reader.array()?),
         program_bytes: reader.u64()?,
@@ -291,10 +294,13 @@ fn parse_launch<'a>(
     } else if address != [0; 4] {
         return Err(Error::BadValue);
     }
+    spec.ranks = reader.u16()?;
     if is_set(AT_ONCE) {
         spec.start = StartMode::AtOnce;
     }
-    let possible = spec.rank.0 < spec.size
+    let possible = (1..=RANKS_PER_NODE_MAX).contains(&spec.ranks)
+        && spec.rank.0 < spec.size
+        && spec.size - spec.rank.0 >= spec.ranks.into()
         && spec.launch_block_bytes as usize <= launch_block::MAX
         && flags & !LAUNCH_FLAGS == 0;
     if !possible {
@@ -336,7 +342,7 @@ const CLAIMED: u8 = 8;
 const CALLS_MAX: u64 = 1 << 62;
 
 /// COMMAND_ACK, node to control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandAck<'a> {
     /// How a job stands.
     Job(JobAck<'a>),
@@ -377,7 +383,7 @@ pub struct DropAck {
 }
 
 /// How a job stands that a later run of the control node goes on with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimAck {
     /// The job.
     pub job: JobId,
@@ -385,15 +391,26 @@ pub struct ClaimAck {
     pub status: JobStatus,
     /// The signal of the last CANCEL that arrived, in any run, 0 if none.
     pub cancel_signal: u8,
+    /// Number of the last SIGNAL that arrived, in any run, 0 if none.
+    pub signals: u32,
+    /// How far the calls of each of its ranks on the node are, 1 to [`RANKS_PER_NODE_MAX`].
+    pub calls: Vec<Standing>,
+}
+
+/// How far the calls of a rank are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
     /// Number of its first call that is not done; that of the next one where all are.
-    pub first_call: CallId,
-    /// Bit i: call `first_call` + i is done. Bit 0 is not set.
+    pub first: CallId,
+    /// Bit i: call `first` + i is done. Bit 0 is not set.
     pub done: u8,
     /// Bytes that it has read from its standard input.
     pub input_bytes: u64,
-    /// Number of the last SIGNAL that arrived, in any run, 0 if none.
-    pub signals: u32,
+    /// Its exit is done: there are no more.
+    pub is_over: bool,
 }
+
+const _: () = assert!(RANKS_PER_NODE_MAX <= u8::MAX as u16);
 
 impl<'a> CommandAck<'a> {
     /// Writes the payload.
@@ -422,8 +439,12 @@ impl<'a> CommandAck<'a> {
             }
             CommandAck::Claimed(ack) => {
                 writer.u64(ack.job.0).u8(CLAIMED).u8(ack.cancel_signal);
-                writer.u8(ack.status as u8).u8(ack.done).u32(ack.signals);
-                writer.u64(ack.first_call.0).u64(ack.input_bytes);
+                writer.u8(ack.status as u8).u8(ack.calls.len() as u8);
+                writer.u32(ack.signals);
+                for calls in &ack.calls {
+                    writer.u64(calls.first.0).u64(calls.input_bytes);
+                    writer.u8(calls.done | u8::from(calls.is_over));
+                }
             }
         }
     }
@@ -485,22 +506,30 @@ fn parse_claimed<'a>(job: JobId, mut reader: Reader<'_>) -> Result<CommandAck<'a
         4 => JobStatus::Started,
         _ => return Err(Error::BadValue),
     };
-    let done = reader.u8()?;
-    let signals = reader.u32()?;
-    let ack = ClaimAck {
+    let ranks = u16::from(reader.u8()?);
+    if !(1..=RANKS_PER_NODE_MAX).contains(&ranks) {
+        return Err(Error::BadValue);
+    }
+    let mut ack = ClaimAck {
         job,
         status,
         cancel_signal,
-        first_call: CallId(reader.u64()?),
-        done,
-        input_bytes: reader.u64()?,
-        signals,
+        signals: reader.u32()?,
+        calls: Vec::with_capacity(ranks.into()),
     };
-    reader.finish()?;
-    // Calls count from 1, the first that is not done is not done, and no node lives to make so
-    // many.
-    if !(1..=CALLS_MAX).contains(&ack.first_call.0) || done & 1 != 0 {
-        return Err(Error::BadValue);
+    for _ in 0..ranks {
+        let (first, input_bytes, done) = (reader.u64()?, reader.u64()?, reader.u8()?);
+        // Calls count from 1, and no node lives to make so many.
+        if !(1..=CALLS_MAX).contains(&first) {
+            return Err(Error::BadValue);
+        }
+        ack.calls.push(Standing {
+            first: CallId(first),
+            done: done & !1,
+            input_bytes,
+            is_over: done & 1 != 0,
+        });
     }
+    reader.finish()?;
     Ok(CommandAck::Claimed(ack))
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::jobs::job_spec;
 use crate::wire_pair::{ADDR, control_config, node_config};
-use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId};
+use netstack::ids::{BootEpoch, JobId, LocalRank, NodeId, ProgramId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
 use netstack::job::{JobSpec, LaunchRefusal, LaunchSpec, RankLoss, RefusalCode, StartMode};
 use netstack::retention::Holding;
@@ -295,7 +295,7 @@ impl Lab {
             },
             ..job_spec(self.next_job)
         };
-        spec.ranks[0].retain = retain;
+        spec.places[0].retain = retain;
         if self.control.launch(self.now, spec).is_ok() {
             let record = Record {
                 retain,
@@ -332,7 +332,7 @@ impl Lab {
         self.machine.exiting = true;
         let exit = IoOp::Exit(Box::new(ExitReport::new(status)));
         self.node
-            .io_submit(self.now, spec.job, exit)
+            .io_submit(self.now, spec.job, LocalRank::FIRST, exit)
             .expect("an exit is always taken");
         self.leave(&spec);
     }
@@ -499,7 +499,8 @@ impl Lab {
                     result: 0,
                     data: Vec::new(),
                 };
-                self.control.io_reply(self.now, node, job, call, reply);
+                self.control
+                    .io_reply(self.now, node, (job, Rank(0)), call, reply);
             }
             control::Event::LaunchRefused { job, .. } => self.record(job).ended = true,
             control::Event::RankLost { job, reason, .. } => {

@@ -4,7 +4,7 @@ use crate::wire_pair::{PEER_KEY, Pair, node_config};
 use netstack::MAX_DATAGRAM;
 use netstack::control::Event;
 use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId, Rank};
-use netstack::job::{JobSpec, LaunchSpec, RankSpec, StartMode};
+use netstack::job::{JobSpec, LaunchSpec, PlaceSpec, StartMode};
 use netstack::join::Refusal;
 use netstack::node::Event as NodeEvent;
 use netstack::retention::{Holding, Retention};
@@ -71,8 +71,9 @@ fn assert_works(pair: &mut Pair) {
     assert!(pair.node.is_joined());
     let spec = JobSpec {
         job: JobId(u64::MAX),
-        ranks: vec![RankSpec {
+        places: vec![PlaceSpec {
             node: NodeId(3),
+            ranks: 1,
             launch_block: [].into(),
             retain: false,
         }],
@@ -267,6 +268,7 @@ fn launch_of_nothing() -> LaunchSpec {
     LaunchSpec {
         job: JobId(1),
         rank: Rank(0),
+        ranks: 1,
         size: 1,
         program: ProgramId([0; 32]),
         program_bytes: 0,

@@ -3,9 +3,9 @@
 
 use crate::wire_pair::Pair;
 use netstack::control;
-use netstack::ids::{CallId, JobId, NodeId, ProgramId, Rank};
+use netstack::ids::{CallId, JobId, LocalRank, NodeId, ProgramId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, OFFSET_CURRENT, SubmitError};
-use netstack::job::{JobSpec, LaunchRefusal, RankSpec, RefusalCode, StartMode};
+use netstack::job::{JobSpec, LaunchRefusal, PlaceSpec, RefusalCode, StartMode};
 use netstack::node;
 use netstack::page::{Object, PageError, PageReply, PageRequest};
 use netstack::retention::Retention;
@@ -14,8 +14,9 @@ use netstack::time::Micros;
 pub fn job_spec(job: u64) -> JobSpec {
     JobSpec {
         job: JobId(job),
-        ranks: vec![RankSpec {
+        places: vec![PlaceSpec {
             node: NodeId(3),
+            ranks: 1,
             launch_block: [0; 100].into(),
             retain: false,
         }],
@@ -76,15 +77,16 @@ fn a_job_runs_and_its_output_comes_before_its_end() {
     let mut pair = running();
     for text in ["one", "two", "three"] {
         pair.node
-            .io_submit(pair.now, JobId(1), write(text.as_bytes()))
+            .io_submit(pair.now, JobId(1), LocalRank::FIRST, write(text.as_bytes()))
             .expect("there is room");
     }
     let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Exited(7))));
     pair.node
-        .io_submit(pair.now, JobId(1), exit.clone())
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, exit.clone())
         .expect("an exit is always taken");
     assert_eq!(
-        pair.node.io_submit(pair.now, JobId(1), write(b"x")),
+        pair.node
+            .io_submit(pair.now, JobId(1), LocalRank::FIRST, write(b"x")),
         Err(SubmitError::AfterExit)
     );
     pair.settle();
@@ -110,7 +112,8 @@ fn a_job_runs_and_its_output_comes_before_its_end() {
             result,
             data: Vec::new(),
         };
-        pair.control.io_reply(pair.now, node, job, call, reply);
+        pair.control
+            .io_reply(pair.now, node, (job, Rank(0)), call, reply);
     }
     assert_eq!(seen, [write(b"one"), write(b"two"), write(b"three"), exit]);
     assert!(matches!(
@@ -125,7 +128,8 @@ fn a_job_runs_and_its_output_comes_before_its_end() {
     assert_eq!(events.len(), 5, "four calls done and a launch: {events:?}");
     assert!(matches!(events[4], node::Event::Launch { spec, .. } if spec.job == JobId(2)));
     assert_eq!(
-        pair.node.io_submit(pair.now, JobId(1), write(b"x")),
+        pair.node
+            .io_submit(pair.now, JobId(1), LocalRank::FIRST, write(b"x")),
         Err(SubmitError::UnknownJob)
     );
 }
@@ -247,7 +251,7 @@ fn a_call_stays_pending_until_it_is_answered() {
     };
     let call = pair
         .node
-        .io_submit(pair.now, JobId(1), read)
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, read)
         .expect("there is room");
     pair.advance(Micros::from_secs(30));
     assert_eq!(pair.take_node_events(), []);
@@ -265,11 +269,12 @@ fn a_call_stays_pending_until_it_is_answered() {
         data: b"hello".to_vec(),
     };
     pair.control
-        .io_reply(pair.now, NodeId(3), JobId(1), call, reply);
+        .io_reply(pair.now, NodeId(3), (JobId(1), Rank(0)), call, reply);
     pair.settle();
     let (job, data) = (JobId(1), b"hello".to_vec());
     let done = node::Event::IoDone {
         job,
+        rank: LocalRank::FIRST,
         call: CallId(1),
         result: 5,
         data,
@@ -284,7 +289,7 @@ fn the_queue_of_calls_is_bounded_and_takes_the_exit() {
     let full = loop {
         match pair
             .node
-            .io_submit(pair.now, JobId(1), write(&[b'x'; 1280]))
+            .io_submit(pair.now, JobId(1), LocalRank::FIRST, write(&[b'x'; 1280]))
         {
             Ok(_) => taken += 1,
             Err(error) => break error,
@@ -295,7 +300,9 @@ fn the_queue_of_calls_is_bounded_and_takes_the_exit() {
         (51, SubmitError::Full),
         "51 * 1,280 bytes fit 64 KiB"
     );
-    let large = pair.node.io_submit(pair.now, JobId(1), write(&[0; 1281]));
+    let large = pair
+        .node
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, write(&[0; 1281]));
     assert_eq!(large, Err(SubmitError::TooLarge));
     pair.settle();
     assert_eq!(
@@ -305,7 +312,7 @@ fn the_queue_of_calls_is_bounded_and_takes_the_exit() {
     );
     let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Signal(9))));
     pair.node
-        .io_submit(pair.now, JobId(1), exit)
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, exit)
         .expect("an exit is always taken");
 }
 
@@ -340,7 +347,7 @@ fn signals_reach_a_running_job_once_each_and_in_order() {
     // After its end there is nobody to get one, and a job that is not known gets none.
     let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Exited(0))));
     pair.node
-        .io_submit(pair.now, JobId(1), exit)
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, exit)
         .expect("an exit is always taken");
     pair.settle();
     pair.control.signal(pair.now, JobId(1), 10);
@@ -462,7 +469,7 @@ fn an_answer_that_was_overtaken_by_the_exit_gives_no_event() {
     pair.deliver_to_node();
     let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Signal(2))));
     pair.node
-        .io_submit(pair.now, JobId(1), exit)
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, exit)
         .expect("an exit is always taken");
     let mut late = pair.take_datagrams_of_node();
     late.reverse();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::jobs::{job_spec, running};
 use crate::wire_pair::{PEER_KEY, Pair, SECRET};
 use netstack::control::{self, KeyRefused, LeaveRefused};
-use netstack::ids::{BootEpoch, JobId, NodeId};
+use netstack::ids::{BootEpoch, JobId, LocalRank, NodeId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
 use netstack::job::LaunchError;
 use netstack::join::Refusal;
@@ -140,7 +140,7 @@ fn a_node_whose_exit_was_not_answered_yet_says_that_it_stays() {
     let mut pair = running();
     let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Exited(0))));
     pair.node
-        .io_submit(pair.now, JobId(1), exit)
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, exit)
         .expect("there is room");
     pair.settle();
     let call = pair
@@ -158,7 +158,7 @@ fn a_node_whose_exit_was_not_answered_yet_says_that_it_stays() {
     pair.control.io_reply(
         pair.now,
         NodeId(3),
-        JobId(1),
+        (JobId(1), Rank(0)),
         call.expect("the exit arrived"),
         reply,
     );

@@ -6,5 +6,6 @@ mod jobs;
 mod joining;
 mod log;
 mod outlive;
+mod ranks;
 mod retention;
 mod wire_pair;

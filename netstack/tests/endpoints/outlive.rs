@@ -5,7 +5,7 @@
 use crate::jobs::{job_spec, running, write};
 use crate::wire_pair::Pair;
 use netstack::control;
-use netstack::ids::{BootEpoch, CallId, JobId, NodeId};
+use netstack::ids::{BootEpoch, CallId, JobId, LocalRank, NodeId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, OFFSET_CURRENT};
 use netstack::job::{AdoptedRank, JobSpec, RankLoss, StartMode};
 use netstack::node;
@@ -31,7 +31,7 @@ fn answer(pair: &mut Pair, call: u64, result: i64, data: &[u8]) {
     let data = data.to_vec();
     let reply = IoReply { result, data };
     pair.control
-        .io_reply(pair.now, NodeId(3), JOB, CallId(call), reply);
+        .io_reply(pair.now, NodeId(3), (JOB, Rank(0)), CallId(call), reply);
 }
 
 /// The control node is started again, knows of the job, and hears its node.
@@ -49,7 +49,9 @@ fn calls_go_on_where_they_stopped_and_only_those_without_an_answer_come_again() 
     let mut pair = running();
     for text in ["one", "two", "three"] {
         let op = write(text.as_bytes());
-        pair.node.io_submit(pair.now, JOB, op).expect("room");
+        pair.node
+            .io_submit(pair.now, JOB, LocalRank::FIRST, op)
+            .expect("room");
     }
     assert_eq!(calls(&mut pair).len(), 3);
     answer(&mut pair, 1, 3, b"");
@@ -60,7 +62,9 @@ fn calls_go_on_where_they_stopped_and_only_those_without_an_answer_come_again() 
     pair.cut = true;
     pair.settle();
     let op = write(b"four");
-    pair.node.io_submit(pair.now, JOB, op).expect("room");
+    pair.node
+        .io_submit(pair.now, JOB, LocalRank::FIRST, op)
+        .expect("room");
     pair.cut = false;
     assert_eq!(pair.take_node_events().len(), 2);
 
@@ -86,7 +90,7 @@ fn calls_go_on_where_they_stopped_and_only_those_without_an_answer_come_again() 
     answer(&mut pair, 4, 4, b"");
     let exit = IoOp::Exit(Box::new(ExitReport::new(ExitStatus::Exited(7))));
     pair.node
-        .io_submit(pair.now, JOB, exit.clone())
+        .io_submit(pair.now, JOB, LocalRank::FIRST, exit.clone())
         .expect("an exit is always taken");
     assert_eq!(calls(&mut pair), [(5, exit)]);
     answer(&mut pair, 5, 0, b"");
@@ -109,12 +113,14 @@ fn what_was_read_is_told_and_pages_wait() {
         size: 100,
     };
     pair.node
-        .io_submit(pair.now, JOB, read.clone())
+        .io_submit(pair.now, JOB, LocalRank::FIRST, read.clone())
         .expect("room");
     assert_eq!(calls(&mut pair).len(), 1);
     answer(&mut pair, 1, 5, b"hello");
     pair.settle();
-    pair.node.io_submit(pair.now, JOB, read).expect("room");
+    pair.node
+        .io_submit(pair.now, JOB, LocalRank::FIRST, read)
+        .expect("room");
     let ask = PageRequest {
         job: JOB,
         object: Object::Program,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::jobs::job_spec;
 use crate::wire_pair::Pair;
 use netstack::control::{self, DropRefused};
-use netstack::ids::{JobId, NodeId, ProgramId, Rank};
+use netstack::ids::{JobId, LocalRank, NodeId, ProgramId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp};
 use netstack::job::{JobSpec, LaunchRefusal, RefusalCode, StartMode};
 use netstack::node;
@@ -40,7 +40,7 @@ fn at_once(job: u64) -> JobSpec {
 
 fn retaining(job: u64) -> JobSpec {
     let mut spec = job_spec(job);
-    spec.ranks[0].retain = true;
+    spec.places[0].retain = true;
     spec
 }
 
@@ -75,7 +75,7 @@ fn the_policy_and_the_launch_block_come_with_the_launch() {
         let mut pair = Pair::joined();
         let block: Arc<[u8]> = (0..length).map(|i| i as u8).collect();
         let mut spec = at_once(1);
-        spec.ranks[0].launch_block = block.clone();
+        spec.places[0].launch_block = block.clone();
         spec.retention = Retention {
             reuse: Reuse::Require,
             keep: Keep::Published,
@@ -137,7 +137,7 @@ fn the_first_call_of_a_job_that_starts_at_once_says_that_it_runs() {
     pair.node.launch_result(pair.now, JobId(1), Ok(()));
     let answer = pair.take_datagrams_of_node();
     pair.node
-        .io_submit(pair.now, JobId(1), exit())
+        .io_submit(pair.now, JobId(1), LocalRank::FIRST, exit())
         .expect("there is room");
     let call = pair.take_datagrams_of_node();
     for datagram in call.iter().chain(&answer) {
@@ -177,7 +177,12 @@ fn a_job_that_starts_at_once_is_cancelled_before_and_after_its_start() {
     pair.node.launch_result(pair.now, JobId(1), Ok(()));
     let report = ExitReport::new(ExitStatus::Signal(2));
     pair.node
-        .io_submit(pair.now, JobId(1), IoOp::Exit(Box::new(report)))
+        .io_submit(
+            pair.now,
+            JobId(1),
+            LocalRank::FIRST,
+            IoOp::Exit(Box::new(report)),
+        )
         .expect("there is room");
     pair.settle();
     let events = pair.take_control_events();

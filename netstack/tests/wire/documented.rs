@@ -4,7 +4,7 @@ use netstack::MAX_DATA;
 use netstack::broadcast::message::{Answer, Blocks, PAGE_PEERS, Standing, WantedBlock, Wants};
 use netstack::broadcast::{EndReason, MAX_MEMBERS, Message, Peer};
 use netstack::files::{ChannelId, wire as files};
-use netstack::ids::{CallId, ControlEpoch, JobId, ProgramId, RequestId};
+use netstack::ids::{CallId, ControlEpoch, JobId, LocalRank, ProgramId, RequestId};
 use netstack::io::IoOp;
 use netstack::job::{RefusalCode, launch_block};
 use netstack::join::{Refusal, Timing};
@@ -15,7 +15,7 @@ use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::datagram::{Kind, OVERHEAD};
 use netstack::wire::io::{Done, IoReply, emit_call};
 use netstack::wire::job::{
-    ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN,
+    ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN, Standing,
 };
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::log::NodeLog;
@@ -52,10 +52,13 @@ fn payloads_are_as_long_as_documented() {
         job: JobId(1),
         status: JobStatus::Started,
         cancel_signal: 0,
-        first_call: CallId(1),
-        done: 0,
-        input_bytes: 0,
         signals: 0,
+        calls: vec![Standing {
+            first: CallId(1),
+            done: 0,
+            input_bytes: 0,
+            is_over: false,
+        }],
     });
     let read = PageRead {
         request: RequestId(1),
@@ -99,7 +102,12 @@ fn payloads_are_as_long_as_documented() {
         data: &[],
     });
     let (job, call) = (JobId(1), CallId(1));
-    let [pending, done] = [None, done].map(|done| IoReply { job, call, done });
+    let [pending, done] = [None, done].map(|done| IoReply {
+        job,
+        rank: LocalRank::FIRST,
+        call,
+        done,
+    });
     let start = payload(|w| Command::Start { job }.emit(w)).len();
     let cancel = Command::Cancel {
         job,
@@ -213,9 +221,9 @@ fn payloads_are_as_long_as_documented() {
         (
             Kind::CommandAck,
             format!(
-                "{} + text; claimed {}",
+                "{} + text; claimed 16 + {} a rank",
                 payload(|w| ack.emit(w)).len(),
-                payload(|w| claimed.emit(w)).len()
+                payload(|w| claimed.emit(w)).len() - 16
             ),
         ),
         (
@@ -230,7 +238,7 @@ fn payloads_are_as_long_as_documented() {
             Kind::IoCall,
             format!(
                 "{} + operation",
-                payload(|w| emit_call(job, call, &write, w)).len() - 12
+                payload(|w| emit_call((job, LocalRank::FIRST), call, &write, w)).len() - 12
             ),
         ),
         (

@@ -6,8 +6,9 @@ mod keys;
 use core::net::SocketAddrV4;
 use core::num::NonZeroU16;
 
-use netstack::MAX_DATA;
-use netstack::ids::{BootEpoch, CallId, ControlEpoch, JobId, NodeId, ProgramId, Rank, RequestId};
+use netstack::ids::{
+    BootEpoch, CallId, ControlEpoch, JobId, LocalRank, NodeId, ProgramId, Rank, RequestId,
+};
 use netstack::io::exit::MAX_UNKNOWN_CALLS;
 use netstack::io::{ExitReport, ExitStatus, IoOp};
 use netstack::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
@@ -22,12 +23,13 @@ use netstack::wire::field::Writer;
 use netstack::wire::io::{Done, IoCall, IoReply, emit_call};
 use netstack::wire::job::{
     ClaimAck, Command, CommandAck, DropAck, GRACE_MAX, INLINE_BLOCK_MAX, JobAck, JobStatus,
-    SIGNAL_MAX,
+    SIGNAL_MAX, Standing,
 };
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::key::Key;
 use netstack::wire::page::{Content, PageData, PageRead, fragment_length};
 use netstack::wire::retention::Holdings;
+use netstack::{MAX_DATA, RANKS_PER_NODE_MAX};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -171,14 +173,14 @@ fn retention() -> impl Strategy<Value = Retention> {
 
 prop_compose! {
     fn launch()(
-        job in job(), size in 1..=u32::MAX, rank: u32, program: [u8; 32], n: [u64; 4],
+        job in job(), size in 64..=u32::MAX, rank: u32, program: [u8; 32], n: [u64; 4],
         launch_block_bytes in 0..=launch_block::MAX as u32, retention in retention(), at_once: bool,
-        cores: u16, core_bytes: u64, files: Option<([u8; 4], NonZeroU16)>,
+        ranks in 1..=RANKS_PER_NODE_MAX, cores: u16, core_bytes: u64, files: Option<([u8; 4], NonZeroU16)>,
     ) -> LaunchSpec {
         let [program_bytes, time_limit_us, monitor_period_us, memory_limit] = n;
         let start = if at_once { StartMode::AtOnce } else { StartMode::OnCommand };
         LaunchSpec {
-            job, rank: Rank(rank % size), size, program: ProgramId(program), program_bytes,
+            job, rank: Rank(rank % (size - 63)), ranks, size, program: ProgramId(program), program_bytes,
             launch_block_bytes, time_limit_us, monitor_period_us, memory_limit, retention, start,
             cores, core_bytes,
             files: files.map(|(ip, port)| SocketAddrV4::new(ip.into(), port.get())),
@@ -383,13 +385,19 @@ proptest! {
             job,
             status: present[pages as usize % 3],
             cancel_signal,
-            first_call: CallId(1 + u64::from(pages)),
-            done: (pages as u8) & !1,
-            input_bytes: job.0,
             signals,
+            calls: (0..1 + u64::from(pages) % 64)
+                .map(|rank| Standing {
+                    first: CallId(1 + u64::from(pages) + rank),
+                    done: (pages as u8) & !1,
+                    input_bytes: job.0,
+                    is_over: rank % 2 == 1,
+                })
+                .collect(),
         });
         let bytes = payload(|w| claimed.emit(w));
         prop_assert_eq!(CommandAck::parse(&bytes), Ok(claimed));
+        prop_assert!(bytes.len() <= MAX_PAYLOAD);
     }
 
     #[test]
@@ -422,19 +430,21 @@ proptest! {
     }
 
     #[test]
-    fn io_call_reads_as_written(job in job(), call in 1..=u64::MAX, op in io_op()) {
-        let call = CallId(call);
-        let bytes = payload(|w| emit_call(job, call, &op, w));
-        prop_assert_eq!(IoCall::parse(&bytes), Ok(IoCall { job, call, op }));
+    fn io_call_reads_as_written(
+        job in job(), rank in 0..RANKS_PER_NODE_MAX, call in 1..=u64::MAX, op in io_op(),
+    ) {
+        let (rank, call) = (LocalRank(rank), CallId(call));
+        let bytes = payload(|w| emit_call((job, rank), call, &op, w));
+        prop_assert_eq!(IoCall::parse(&bytes), Ok(IoCall { job, rank, call, op }));
     }
 
     #[test]
     fn io_reply_reads_as_written(
-        job in job(), call in 1..=u64::MAX, result: i64, pending: bool,
-        data in vec(any::<u8>(), 0..=MAX_DATA),
+        job in job(), rank in 0..RANKS_PER_NODE_MAX, call in 1..=u64::MAX, result: i64,
+        pending: bool, data in vec(any::<u8>(), 0..=MAX_DATA),
     ) {
         let done = (!pending).then_some(Done { result, data: &data });
-        let reply = IoReply { job, call: CallId(call), done };
+        let reply = IoReply { job, rank: LocalRank(rank), call: CallId(call), done };
         let bytes = payload(|w| reply.emit(w));
         prop_assert_eq!(IoReply::parse(&bytes), Ok(reply));
     }
@@ -518,7 +528,7 @@ proptest! {
         let messages = [
             payload(|w| with_block(&order).emit(w)),
             payload(|w| holdings.emit(w)),
-            payload(|w| emit_call(JobId(1), CallId(1), &op, w)),
+            payload(|w| emit_call((JobId(1), LocalRank::FIRST), CallId(1), &op, w)),
             payload(|w| hello.emit(w)),
             payload(|w| read.emit(w)),
         ];
@@ -538,6 +548,7 @@ fn small_launch(launch_block_bytes: u32) -> LaunchSpec {
     LaunchSpec {
         job: JobId(1),
         rank: Rank(0),
+        ranks: 1,
         size: 1,
         program: ProgramId([0; 32]),
         program_bytes: 0,
@@ -616,21 +627,27 @@ fn a_message_cut_anywhere_is_refused() {
 #[test]
 fn a_launch_of_a_rank_that_there_is_not_is_refused() {
     let most = launch_block::MAX as u32;
-    for (rank, size, launch_block_bytes, is_good) in [
-        (0, 1, 0, true),
-        (1, 2, most, true),
-        (1, 1, 0, false),
-        (2, 1, 0, false),
-        (0, 0, 0, false),
-        (0, 1, most + 1, false),
+    for (rank, ranks, size, launch_block_bytes, is_good) in [
+        (0, 1, 1, 0, true),
+        (1, 1, 2, most, true),
+        (1, 1, 1, 0, false),
+        (2, 1, 1, 0, false),
+        (0, 1, 0, 0, false),
+        (0, 1, 1, most + 1, false),
+        (4, 4, 8, 0, true),
+        (5, 4, 8, 0, false),
+        (0, 0, 8, 0, false),
+        (0, RANKS_PER_NODE_MAX, 99, 0, true),
+        (0, RANKS_PER_NODE_MAX + 1, 99, 0, false),
     ] {
         let spec = LaunchSpec {
             rank: Rank(rank),
+            ranks,
             size,
             ..small_launch(launch_block_bytes)
         };
         let bytes = payload(|w| Command::Launch { spec, block: None }.emit(w));
-        let what = format!("rank {rank} of {size}, {launch_block_bytes} bytes");
+        let what = format!("{ranks} ranks from {rank} on of {size}, {launch_block_bytes} bytes");
         assert_eq!(Command::parse(&bytes).is_ok(), is_good, "{what}");
     }
 }

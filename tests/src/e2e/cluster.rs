@@ -28,13 +28,15 @@ pub enum Boot {
     Limited,
     /// Sixteen nodes of 32 MiB that make a monitoring tree of two levels.
     Overlay,
+    /// Two nodes of four cores, for several ranks each.
+    Cores,
     /// Four nodes with three kinds of card, which boot by the ROMs of these.
     Cards,
 }
 
 impl Boot {
     /// Every kind, in the order in which they are brought up.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Network,
         Self::Uefi,
         Self::Direct16,
@@ -43,6 +45,7 @@ impl Boot {
         Self::Traced,
         Self::Limited,
         Self::Overlay,
+        Self::Cores,
         Self::Cards,
     ];
 
@@ -57,6 +60,7 @@ impl Boot {
             Self::Traced => "1 node of 4 cores with a log of its exceptions, direct boot",
             Self::Limited => "4 nodes behind links of 20 Mbit/s, direct boot",
             Self::Overlay => "16 nodes of 32 MiB, monitoring tree of fan-out 4, direct boot",
+            Self::Cores => "2 nodes of 4 cores, direct boot",
             Self::Cards => "4 nodes with cards e1000, e1000e and virtio, BIOS network boot",
         }
     }
@@ -77,6 +81,7 @@ impl Boot {
                 "--nodes", "4", "--direct", "--memory", "96M", "--rate", "20mbit",
             ],
             Self::Overlay => &["--nodes", "16", "--direct", "--memory", "32M"],
+            Self::Cores => &["--nodes", "2", "--direct", "--cpus", "4", "--memory", "96M"],
             Self::Cards => &["--nodes", "4", "--nic", "n0=e1000,n[1-2]=e1000e"],
         }
     }

@@ -4,10 +4,9 @@
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under
 //! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`files`], [`nodes`],
-//! [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`jobs`], [`overlay`],
-//! [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs ran; [`forge`] sends
-//! datagrams
-//! that nobody on the network has sent.
+//! [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`shared`], [`jobs`],
+//! [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs ran;
+//! [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! `e2e NAME...` runs the scenarios with one of these words in their names, or all. `e2e --nic CARD
 //! cards-` runs those of [`cards`] on nodes that all have this card.
@@ -32,6 +31,7 @@ mod page;
 mod placements;
 mod programs;
 mod ranks;
+mod shared;
 mod streams;
 mod warm;
 mod witnesses;
@@ -64,6 +64,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(casts::SCENARIOS.iter());
     all.extend(cast_failures::SCENARIOS.iter());
     all.extend(ranks::SCENARIOS.iter());
+    all.extend(shared::SCENARIOS.iter());
     all.extend(jobs::SCENARIOS.iter());
     all.extend(overlay::SCENARIOS.iter());
     all.extend(page::SCENARIOS.iter());

@@ -324,7 +324,7 @@ impl Core {
         }
         for last in self.outgoing.last_replies.drain(..) {
             self.endpoint
-                .io_reply(now, last.node, last.job, last.call, last.reply);
+                .io_reply(now, last.node, last.by, last.call, last.reply);
         }
     }
 

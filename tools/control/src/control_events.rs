@@ -8,9 +8,9 @@
 
 use netstack::broadcast::Peer;
 use netstack::control::{Endpoint, Event as Reported, LostReason, NodeStatus};
-use netstack::ids::{CallId, JobId, NodeId, ProgramId};
+use netstack::ids::{CallId, JobId, NodeId, ProgramId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply};
-use netstack::job::{AdoptedRank, JobSpec, LaunchError, RankLoss, RankSpec, RefusalCode};
+use netstack::job::{AdoptedRank, JobSpec, LaunchError, PlaceSpec, RankLoss, RefusalCode};
 use netstack::join::Refusal;
 use netstack::page::{Object, PageError, PageReply, PageWanted};
 use netstack::retention::Retention;
@@ -85,12 +85,14 @@ impl EndpointFabric<'_> {
             self.io_service.admit(self.endpoint, job, nodes, mounts)
         });
         let plan = &launch.plan;
-        let ranks = launch.nodes.iter().zip(launch.launch_blocks);
+        let nodes: Vec<NodeId> = launch.nodes.iter().map(|(node, _)| *node).collect();
+        let places = launch.nodes.iter().zip(launch.launch_blocks);
         JobSpec {
             job: launch.job,
-            ranks: ranks
-                .map(|(node, launch_block)| RankSpec {
+            places: places
+                .map(|((node, ranks), launch_block)| PlaceSpec {
                     node: *node,
+                    ranks: *ranks,
                     launch_block,
                     retain: plan.retain.contains(node),
                 })
@@ -101,7 +103,7 @@ impl EndpointFabric<'_> {
             monitor_period_us: 0,
             memory_limit: 0,
             retention: Retention {
-                limit_pages: self.limit_pages(&launch.nodes, plan.limit_percent),
+                limit_pages: self.limit_pages(&nodes, plan.limit_percent),
                 ..plan.policy
             },
             start: plan.start,
@@ -167,16 +169,16 @@ impl Fabric for EndpointFabric<'_> {
         }
     }
 
-    fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {
+    fn reply(&mut self, node: NodeId, by: (JobId, Rank), call: CallId, reply: Reply) {
         let reply = io_reply(reply);
-        self.endpoint.io_reply(self.now, node, job, call, reply);
+        self.endpoint.io_reply(self.now, node, by, call, reply);
     }
 
-    fn reply_last(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {
+    fn reply_last(&mut self, node: NodeId, by: (JobId, Rank), call: CallId, reply: Reply) {
         let reply = io_reply(reply);
         self.outgoing.last_replies.push(LastReply {
             node,
-            job,
+            by,
             call,
             reply,
         });
@@ -380,12 +382,12 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         Reported::IoCall {
             node,
             job,
+            rank,
             call,
             op,
-            ..
         } => {
             core.with_runner(now, |runner, now_us, fabric| {
-                runner.call(now_us, fabric, node, job, (call, call_of(op)));
+                runner.call(now_us, fabric, node, (job, rank), (call, call_of(op)));
             });
         }
     }
@@ -617,8 +619,8 @@ fn read_object(core: &Core, wanted: &PageWanted) -> Option<Result<Vec<u8>, PageE
             None => return None,
         },
         Object::LaunchBlock => {
-            let rank = usize::try_from(wanted.rank.0).ok();
-            let block = rank.and_then(|rank| blocks.get(rank));
+            let place = core.runner.place_on(wanted.job, wanted.node);
+            let block = place.and_then(|place| blocks.get(place));
             block
                 .map(|block| part(block))
                 .ok_or(PageError::NoSuchObject)

@@ -15,7 +15,7 @@ use hearth_io::service::Problem;
 use hearth_io::{Export, JobFiles, Service, User};
 use netstack::control::Endpoint;
 use netstack::files::ChannelId;
-use netstack::files::server::{Counters, Member};
+use netstack::files::server::Counters;
 use netstack::ids::{JobId, NodeId, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -144,8 +144,8 @@ pub fn serves_others() -> bool {
 #[derive(Debug, Default)]
 pub struct IoService {
     service: Option<Service>,
-    /// Nodes of each job, in rank order.
-    jobs: BTreeMap<JobId, Vec<NodeId>>,
+    /// Nodes of each job in the order of ranks, each with how many of them it has.
+    jobs: BTreeMap<JobId, Vec<(NodeId, u16)>>,
 }
 
 impl IoService {
@@ -174,14 +174,12 @@ impl IoService {
         &mut self,
         endpoint: &Endpoint,
         job: JobId,
-        nodes: &[NodeId],
+        nodes: &[(NodeId, u16)],
         mounts: &Mounts,
     ) -> Option<SocketAddrV4> {
         let service = self.service.as_ref()?;
-        let members = (0..).zip(nodes).filter_map(|(rank, node)| {
-            let rank = Rank(rank);
-            endpoint.files_member(*node, ChannelId { job, rank })
-        });
+        let members = channels(job, nodes);
+        let members = members.filter_map(|(node, channel)| endpoint.files_member(node, channel));
         service.admit(JobFiles {
             job,
             user: mounts.user.clone(),
@@ -195,16 +193,12 @@ impl IoService {
 
     /// A node of a job is known (again).
     pub fn know(&self, endpoint: &Endpoint, job: JobId, node: NodeId) {
-        let nodes = self.jobs.get(&job);
-        let rank = nodes.and_then(|nodes| nodes.iter().position(|other| *other == node));
-        let Some(rank) = rank.and_then(|rank| u32::try_from(rank).ok()) else {
+        let Some((service, nodes)) = self.service.as_ref().zip(self.jobs.get(&job)) else {
             return;
         };
-        let rank = Rank(rank);
-        let member: Option<Member> = endpoint.files_member(node, ChannelId { job, rank });
-        if let (Some(service), Some(member)) = (&self.service, member) {
-            service.add(job, vec![member]);
-        }
+        let members = channels(job, nodes).filter(|(on, _)| *on == node);
+        let members = members.filter_map(|(_, channel)| endpoint.files_member(node, channel));
+        service.add(job, members.collect());
     }
 
     /// Ends the service for jobs that are over.
@@ -223,6 +217,17 @@ impl IoService {
     pub fn next_problem(&self) -> Option<Problem> {
         self.service.as_ref()?.next_problem()
     }
+}
+
+/// The channel of each rank of a job, with its node.
+fn channels(job: JobId, nodes: &[(NodeId, u16)]) -> impl Iterator<Item = (NodeId, ChannelId)> + '_ {
+    let on = nodes
+        .iter()
+        .flat_map(|(node, ranks)| std::iter::repeat_n(*node, (*ranks).into()));
+    (0..)
+        .map(Rank)
+        .zip(on)
+        .map(move |(rank, node)| (node, ChannelId { job, rank }))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //!
 //! Invariant: a job that is cancelled before its launch has left is never launched.
 
-use netstack::ids::{CallId, JobId, NodeId};
+use netstack::ids::{CallId, JobId, NodeId, Rank};
 use netstack::io::IoReply;
 
 use crate::jobs::fabric::Launch;
@@ -23,8 +23,8 @@ use crate::jobs::fabric::Launch;
 pub struct LastReply {
     /// Where the rank ran.
     pub node: NodeId,
-    /// Its job.
-    pub job: JobId,
+    /// The rank, and its job.
+    pub by: (JobId, Rank),
     /// The call.
     pub call: CallId,
     /// The answer.

@@ -5,6 +5,8 @@
 //! be (a page of the file that two segments share, the last page of a writable segment) the page is
 //! copied.
 //!
+//! What another rank of the program has on this node is copied, too ([`Memory::copy_pages`]).
+//!
 //! Neighbours: [`crate::objects`] has the pages, `kernel::process` asks here before it asks
 //! control.
 //!
@@ -55,6 +57,47 @@ impl Memory {
                 false if waited_for => return Err(Cause::OutOfMemory),
                 false => break,
             }
+            if file.attributes.class == Class::FileData && waited_for && fetch.write {
+                self.copy_pristine(machine, page)?;
+            }
+        }
+        Ok(in_place)
+    }
+
+    /// Puts copies of those pages of a fetch into place that another rank of the program has on
+    /// this node, as `find` says, and ends the fetch: what is missing is asked for when it is
+    /// touched. Returns whether the first page is in place.
+    pub fn copy_pages<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        fetch: &Fetch,
+        find: impl Fn(VirtAddr) -> Option<PhysAddr>,
+    ) -> Result<bool, Cause> {
+        self.ahead.arrived(fetch.page.as_u64());
+        let mut in_place = false;
+        for index in 0..fetch.pages {
+            let page = fetch.page.offset(index * PAGE_SIZE);
+            let first = index == 0;
+            let there = self.is_here(machine.mem(), page);
+            let Some(file) = self.file_page(page).filter(|_| !there) else {
+                in_place |= first && there;
+                continue;
+            };
+            let Some(source) = find(page) else {
+                continue;
+            };
+            let mut attributes = file.attributes;
+            if !fetch.demand {
+                attributes.protection = Protection::None;
+            }
+            let waited_for = first && fetch.demand;
+            match self.map_frame(machine, page, attributes) {
+                Some(frame) => machine.mem().copy_frame(source, frame),
+                // Only the page that is waited for must be had.
+                None if waited_for => return Err(Cause::OutOfMemory),
+                None => break,
+            }
+            in_place |= first;
             if file.attributes.class == Class::FileData && waited_for && fetch.write {
                 self.copy_pristine(machine, page)?;
             }

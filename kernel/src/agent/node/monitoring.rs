@@ -30,7 +30,7 @@ impl Node {
         let mut sources = Sources {
             endpoint: self.endpoint.as_ref(),
             casts: self.casts.vitals(),
-            asked_again: (self.casts.asked_again(), self.exchange.asked_again()),
+            asked_again: (self.casts.asked_again(), self.seats.asked_again()),
             warm: &self.warm,
             card,
             stack,

@@ -1,25 +1,48 @@
-//! What the node does for the process that runs on it.
+//! What the node does for the processes that run on it.
 //!
-//! Neighbours: `process` asks through [`NodeServices`]; [`super`] holds what it asks about.
+//! Neighbours: `process` asks through [`Ranks`] and [`NodeServices`]; [`super`] holds what it asks
+//! about.
 //!
-//! Invariant: every answer is about the job whose mailbox is open.
+//! Invariant: every answer is about the job whose mailbox is open, and about the rank that
+//! [`Ranks::rank`] was given last.
 
+use kernel_core::addr::{PhysAddr, VirtAddr};
 use kernel_core::objects::{ObjectId, Objects};
 use kernel_core::retention::{ROOM_FRAMES, WarmTable};
-use netstack::ids::{CallId, Rank, RequestId};
+use netstack::ids::{CallId, LocalRank, Rank, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::{Endpoint, Full};
 use netstack::page::{Object, PageRequest, PageTraffic};
 use netstack::time::Instant;
 
-use super::{Node, TICK, TICK_SLACK};
+use super::{Mailbox, Node, TICK, TICK_SLACK};
 use crate::agent::cast::CastPage;
 use crate::agent::cast::store::Running;
 use crate::agent::exchange::Exchange;
-use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
+use crate::agent::mailbox::SIGKILL;
+use crate::agent::ranks::Seat;
+use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup, Ranks};
 use crate::agent::shipping::Shipping;
 use crate::process::Hardware;
 use crate::{arch, mm, time};
+
+impl Ranks for Node {
+    fn rank(&mut self, rank: LocalRank) -> &mut dyn NodeServices {
+        self.present = rank;
+        self
+    }
+
+    fn present(&self) -> &dyn NodeServices {
+        self
+    }
+}
+
+impl Node {
+    /// What the node has of the rank that asks.
+    fn seat(&mut self) -> &mut Seat {
+        self.seats.of_mut(self.present)
+    }
+}
 
 impl NodeServices for Node {
     fn name(&self) -> &str {
@@ -39,7 +62,7 @@ impl NodeServices for Node {
         if now >= due {
             self.last_tick = now;
         }
-        self.polled = true;
+        self.seats.set_polled();
     }
 
     fn send_due(&mut self) {
@@ -47,7 +70,7 @@ impl NodeServices for Node {
     }
 
     fn take_polled(&mut self) -> bool {
-        core::mem::take(&mut self.polled)
+        core::mem::take(&mut self.seat().polled)
     }
 
     fn begin_sleep(&mut self, deadline: Instant) -> Option<Instant> {
@@ -83,8 +106,13 @@ impl NodeServices for Node {
         self.mailbox.as_ref()?.cancelled(time::now())
     }
 
+    fn is_by_cancel(&self, signal: u8) -> bool {
+        let cancel = self.mailbox.as_ref().and_then(Mailbox::cancel);
+        cancel.is_some_and(|cancel| [cancel.signal, SIGKILL].contains(&signal))
+    }
+
     fn take_signal(&mut self) -> Option<u8> {
-        self.mailbox.as_mut()?.take_signal()
+        self.mailbox.as_mut()?.take_signal(self.present)
     }
 
     fn request_pages(
@@ -101,18 +129,25 @@ impl NodeServices for Node {
             length,
             demand,
         };
-        self.endpoint().request_pages(time::now(), request)
+        let number = self.endpoint().request_pages(time::now(), request)?;
+        if let Some(mailbox) = &mut self.mailbox {
+            let pages = (object == Object::Program).then(|| offset..offset + u64::from(length));
+            mailbox.note_request(self.present, number, pages.unwrap_or_default());
+        }
+        Ok(number)
     }
 
     fn take_pages(&mut self) -> Option<PageCompletion> {
-        self.mailbox.as_mut()?.take_pages()
+        self.mailbox.as_mut()?.take_pages(self.present)
     }
 
     fn forget_pages(&mut self) {
         let job = self.open().job();
-        self.endpoint().cancel_requests(job);
-        if let Some(mailbox) = &mut self.mailbox {
-            mailbox.forget_pages();
+        let mailbox = self.mailbox.as_mut();
+        // What other ranks wait for goes on, and the answers that this one does not want are
+        // dropped.
+        if mailbox.is_none_or(|mailbox| mailbox.forget_pages(self.present)) {
+            self.endpoint().cancel_requests(job);
         }
     }
 
@@ -143,7 +178,7 @@ impl NodeServices for Node {
     }
 
     fn set_running(&mut self, running: Option<Running>) {
-        self.running = running;
+        self.seat().running = running;
     }
 
     fn cast_page(&self, page: u64) -> CastPage {
@@ -160,17 +195,25 @@ impl NodeServices for Node {
         self.casts.progress()
     }
 
+    fn page_beside(&self, page: VirtAddr) -> Option<PhysAddr> {
+        self.seats.page_beside(self.present, page)
+    }
+
+    fn is_asked_beside(&self, offset: u64) -> bool {
+        self.open().is_asked_beside(self.present, offset)
+    }
+
     fn peer(&self, rank: Rank) -> PeerLookup {
         let tables = self.casts.tables();
         tables.entry(self.open().job(), rank, &self.objects)
     }
 
     fn shipping(&mut self) -> Option<&mut Shipping> {
-        self.shipping.as_mut()
+        self.seat().shipping.as_mut()
     }
 
     fn exchange(&mut self) -> &mut Exchange {
-        &mut self.exchange
+        &mut self.seat().exchange
     }
 
     fn peers_deadline(&self) -> Option<Instant> {
@@ -178,7 +221,7 @@ impl NodeServices for Node {
             self.peers_timeout(time::now())
                 .unwrap_or(Instant::FAR_FUTURE)
         };
-        (self.casts.is_active() || self.exchange.is_active()).then(due)
+        (self.casts.is_active() || self.seats.is_active()).then(due)
     }
 
     fn listen(&mut self, on: bool) -> bool {
@@ -192,17 +235,18 @@ impl NodeServices for Node {
 
     fn io_submit(&mut self, op: IoOp) -> Result<CallId, SubmitError> {
         let job = self.open().job();
-        self.endpoint().io_submit(time::now(), job, op)
+        let rank = self.present;
+        self.endpoint().io_submit(time::now(), job, rank, op)
     }
 
     fn io_pending(&self) -> usize {
         let job = self.open().job();
         self.endpoint
             .as_ref()
-            .map_or(0, |endpoint| endpoint.io_pending(job))
+            .map_or(0, |endpoint| endpoint.io_pending(job, self.present))
     }
 
     fn take_io(&mut self) -> Option<IoCompletion> {
-        self.mailbox.as_mut()?.take_io()
+        self.mailbox.as_mut()?.take_io(self.present)
     }
 }

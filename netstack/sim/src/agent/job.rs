@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use netstack::ids::{CallId, Rank, RequestId};
+use netstack::ids::{CallId, LocalRank, Rank, RequestId};
 use netstack::io::{ExitReport, ExitStatus, IoOp, MAX_CALL_DATA, OFFSET_CURRENT, SubmitError};
 use netstack::job::{LaunchSpec, StartMode};
 use netstack::node::Endpoint;
@@ -172,7 +172,7 @@ impl Job {
                     offset: OFFSET_CURRENT,
                     data,
                 };
-                match endpoint.io_submit(now, job, op) {
+                match endpoint.io_submit(now, job, LocalRank::FIRST, op) {
                     Ok(_) => {}
                     Err(SubmitError::Full) => return Ok(false),
                     Err(error) => return Err(format!("job {job}: a write was refused: {error:?}")),
@@ -206,7 +206,7 @@ impl Job {
                         offset: OFFSET_CURRENT,
                         size: 1000,
                     };
-                    self.reading = endpoint.io_submit(now, job, op).ok();
+                    self.reading = endpoint.io_submit(now, job, LocalRank::FIRST, op).ok();
                 }
                 return Ok(false);
             }
@@ -234,7 +234,12 @@ impl Job {
             report.program_fragments = traffic.fragments;
             report.program_wire_bytes = traffic.wire_bytes;
             report.bytes_loaded = traffic.bytes;
-            let submitted = endpoint.io_submit(now, self.spec.job, IoOp::Exit(Box::new(report)));
+            let submitted = endpoint.io_submit(
+                now,
+                self.spec.job,
+                LocalRank::FIRST,
+                IoOp::Exit(Box::new(report)),
+            );
             let call = submitted.map_err(|error| format!("an exit was refused: {error:?}"))?;
             self.exit = Some(call);
         }

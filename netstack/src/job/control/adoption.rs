@@ -17,9 +17,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::control::Event;
 use crate::control::outbox::Outbox;
-use crate::ids::{BootEpoch, JobId, NodeId, Rank};
+use crate::ids::{BootEpoch, JobId, LocalRank, NodeId};
 use crate::io::server::Channel;
-use crate::job::control::{Job, Jobs, Phase, RankState, rank_mut};
+use crate::job::control::{Job, Jobs, Phase, Place, is_possible, place_mut};
 use crate::job::{AdoptedRank, JobSpec, LaunchError, RankLoss};
 use crate::time::Instant;
 use crate::wire::job::{ClaimAck, JobStatus};
@@ -36,43 +36,47 @@ impl Jobs {
         if spec.job == JobId::NONE || self.jobs.contains_key(&spec.job) {
             return Err(LaunchError::BadJobId);
         }
-        let is_all = adopted.len() == spec.ranks.len();
-        if spec.ranks.is_empty() || spec.ranks.len() > node_limit || !is_all {
+        let is_all = adopted.len() as u32 == spec.size();
+        if !is_possible(&spec, node_limit) || !is_all {
             return Err(LaunchError::BadSize);
         }
         if self.jobs.len() >= self.limit {
             return Err(LaunchError::TooManyJobs);
         }
         let mut named = BTreeSet::new();
-        let mut ranks = BTreeMap::new();
-        for (number, (place, adopted)) in spec.ranks.iter().zip(adopted).enumerate() {
-            if !named.insert(place.node) {
-                return Err(LaunchError::NodeTwice(place.node));
+        let mut places = BTreeMap::new();
+        for (first, of) in spec.firsts() {
+            if !named.insert(of.node) {
+                return Err(LaunchError::NodeTwice(of.node));
             }
-            let launch_on = match *adopted {
-                AdoptedRank::Ended => continue,
-                AdoptedRank::Open { launch_on } => launch_on,
-            };
+            let begin = first.0 as usize;
+            let adopted = &adopted[begin..begin + usize::from(of.ranks)];
+            if adopted.iter().all(|rank| *rank == AdoptedRank::Ended) {
+                continue;
+            }
             // Its node need not be up.
-            self.check_place(place, |_| true)?;
-            let rank = RankState {
+            self.check_place(of, |_| true)?;
+            let mut place = Place {
                 phase: Phase::Awaited,
-                launch_on,
-                ..RankState::new(Rank(number as u32), place)
+                launch_on: launch_on(adopted),
+                ..Place::new(first, of)
             };
-            ranks.insert(place.node, rank);
+            for (rank, adopted) in place.ranks.iter_mut().zip(adopted) {
+                rank.exit_seen = *adopted == AdoptedRank::Ended;
+            }
+            places.insert(of.node, place);
         }
-        if ranks.is_empty() {
+        if places.is_empty() {
             return Err(LaunchError::BadSize);
         }
         let job = spec.job;
-        for node in ranks.keys() {
+        for node in places.keys() {
             self.by_node.insert(*node, job);
         }
         let state = Job {
             spec,
-            loading: ranks.len() as u32,
-            ranks,
+            loading: places.len() as u32,
+            places,
             // To some of them the START may not have got.
             start: begun,
             cancel: None,
@@ -86,7 +90,7 @@ impl Jobs {
         let Some(job) = self.job_of(node) else {
             return;
         };
-        let rank = rank_mut(&mut self.jobs, node, job);
+        let rank = place_mut(&mut self.jobs, node, job);
         if let Some(rank) = rank.filter(|rank| rank.phase == Phase::Awaited) {
             rank.phase = Phase::Claiming;
             rank.launch_on = rank.launch_on.filter(|known| *known == boot);
@@ -97,7 +101,7 @@ impl Jobs {
     /// A node that was awaited does not come back in time. The rank is gone; nothing is told of it.
     /// False, and nothing happens, when the node has been heard.
     pub(crate) fn abandon(&mut self, node: NodeId, job: JobId, out: &mut Outbox) -> bool {
-        let rank = rank_mut(&mut self.jobs, node, job);
+        let rank = place_mut(&mut self.jobs, node, job);
         let is_awaited = rank.is_some_and(|rank| rank.phase == Phase::Awaited);
         if is_awaited {
             self.gone(node, job, out);
@@ -108,25 +112,42 @@ impl Jobs {
     /// A node has a job that was claimed.
     pub(crate) fn claimed(&mut self, now: Instant, node: NodeId, ack: &ClaimAck, out: &mut Outbox) {
         let job = ack.job;
-        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
+        let Some(place) = place_mut(&mut self.jobs, node, job) else {
             self.adopt_orphan(now, node, job);
             return;
         };
-        if rank.phase != Phase::Claiming {
+        if place.phase != Phase::Claiming || place.ranks.len() != ack.calls.len() {
             return;
         }
-        rank.channel = Channel::resumed(ack.first_call, ack.done);
-        rank.cancelled = ack.cancel_signal;
-        rank.signals_taken = ack.signals;
-        let place = rank.rank;
+        place.cancelled = ack.cancel_signal;
+        place.signals_taken = ack.signals;
+        let first = place.first;
         out.event(Event::Claimed {
             job,
             node,
-            rank: place,
-            input_bytes: ack.input_bytes,
+            rank: first,
+            input_bytes: ack.calls[0].input_bytes,
         });
+        let ranks = (0..).map(LocalRank).zip(&mut place.ranks);
+        for ((local, rank), calls) in ranks.zip(&ack.calls) {
+            rank.channel = Channel::resumed(calls);
+            rank.is_over = calls.is_over;
+            // An end that was answered was written down before that.
+            if calls.is_over && !core::mem::replace(&mut rank.exit_seen, true) {
+                out.event(Event::RankLost {
+                    job,
+                    node,
+                    rank: first.plus(local),
+                    reason: RankLoss::Forgotten,
+                });
+            }
+        }
+        if place.is_over() {
+            self.gone(node, job, out);
+            return;
+        }
         match ack.status {
-            JobStatus::Ready => self.loaded(now, node, job, place, out),
+            JobStatus::Ready => self.loaded(now, node, job, first, out),
             JobStatus::Started => {
                 self.advance(now, node, job, Phase::Ready);
                 self.started(node, job, out);
@@ -145,8 +166,8 @@ impl Jobs {
         out: &mut Outbox,
     ) {
         let state = &self.jobs[&job];
-        let (rank, is_cancelled) = (&state.ranks[&node], state.cancel.is_some());
-        let may_launch = status == JobStatus::Unknown && rank.launch_on.is_some();
+        let (place, is_cancelled) = (&state.places[&node], state.cancel.is_some());
+        let may_launch = status == JobStatus::Unknown && place.launch_on.is_some();
         if may_launch && !is_cancelled {
             return self.advance(now, node, job, Phase::Launching);
         }
@@ -154,13 +175,16 @@ impl Jobs {
             JobStatus::Finished => RankLoss::GivenUp,
             _ => RankLoss::Forgotten,
         };
-        let rank = rank.rank;
-        out.event(Event::RankLost {
-            job,
-            node,
-            rank,
-            reason,
-        });
-        self.gone(node, job, out);
+        self.lost(node, job, reason, out);
     }
+}
+
+/// The boot on which the ranks of a place may be launched: none of them has run.
+fn launch_on(adopted: &[AdoptedRank]) -> Option<BootEpoch> {
+    let boot = |rank: &AdoptedRank| match *rank {
+        AdoptedRank::Ended => None,
+        AdoptedRank::Open { launch_on } => launch_on,
+    };
+    let first = adopted.first().and_then(boot);
+    first.filter(|_| adopted.iter().all(|rank| boot(rank) == first))
 }

@@ -6,7 +6,7 @@
 use crate::control::Event;
 use crate::control::outbox::Outbox;
 use crate::ids::{JobId, NodeId, Rank};
-use crate::job::control::{Jobs, LOADING_POLL, Phase, rank_mut};
+use crate::job::control::{Jobs, LOADING_POLL, Phase, place_mut};
 use crate::job::{RankLoss, RefusalCode, StartMode};
 use crate::rng::Rng;
 use crate::time::Instant;
@@ -27,7 +27,7 @@ impl Jobs {
             ack.status,
             JobStatus::Unknown | JobStatus::Finished | JobStatus::Refused
         );
-        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
+        let Some(rank) = place_mut(&mut self.jobs, node, job) else {
             if ended {
                 self.forget_orphan(node, job);
             } else {
@@ -39,14 +39,14 @@ impl Jobs {
             rank.cancelled = ack.cancel_signal;
         }
         self.signals_taken(now, node, job, ack.signals);
-        let Some(rank) = rank_mut(&mut self.jobs, node, job) else {
+        let Some(rank) = place_mut(&mut self.jobs, node, job) else {
             return;
         };
-        if rank.exit_seen {
-            // An answer that was overtaken by the job's last call.
+        if rank.has_exited() {
+            // An answer that was overtaken by the last call of the last rank.
             return;
         }
-        let (place, phase) = (rank.rank, rank.phase);
+        let (place, phase) = (rank.first, rank.phase);
         match (phase, ack.status) {
             // What it says of a launch that the earlier run sent is an answer, too.
             (Phase::Claiming, JobStatus::Refused) => {
@@ -76,7 +76,9 @@ impl Jobs {
                 self.never_launched(node, job, ack.status, place, out);
             }
             (Phase::Ready, JobStatus::Started) => self.started(node, job, out),
-            (Phase::Ready | Phase::Running, _) if ended => self.forgotten(node, job, place, out),
+            (Phase::Ready | Phase::Running, _) if ended => {
+                self.lost(node, job, RankLoss::Forgotten, out);
+            }
             _ => {}
         }
     }
@@ -128,7 +130,7 @@ impl Jobs {
             let (code, text) = (RefusalCode::Cancelled, "cancelled before it was loaded");
             self.refused(node, job, rank, code, text, out);
         } else if status == JobStatus::Finished {
-            self.forgotten(node, job, rank, out);
+            self.lost(node, job, RankLoss::Forgotten, out);
         }
     }
 
@@ -151,21 +153,11 @@ impl Jobs {
         self.gone(node, job, out);
     }
 
-    fn forgotten(&mut self, node: NodeId, job: JobId, rank: Rank, out: &mut Outbox) {
-        out.event(Event::RankLost {
-            job,
-            node,
-            rank,
-            reason: RankLoss::Forgotten,
-        });
-        self.gone(node, job, out);
-    }
-
     pub(super) fn started(&mut self, node: NodeId, job: JobId, out: &mut Outbox) {
         let state = self.jobs.get_mut(&job).expect("the caller found the job");
         let rank = state.update(node, |rank| {
             rank.phase = Phase::Running;
-            rank.rank
+            rank.first
         });
         out.event(Event::Started { job, node, rank });
     }

@@ -208,11 +208,15 @@ fn want(api: &Api, request: &JobRequest) -> Result<Want, Refusal> {
     let nodes = list(&request.nodes)?;
     let with = list(&request.nodelist)?.unwrap_or_default();
     let named = nodes.as_ref().map_or(with.len(), Vec::len);
+    let named = u32::try_from(named).unwrap_or(0);
+    let (ranks, places) = match (request.ranks, request.node_count) {
+        (0, 0) => (named, 0),
+        (0, nodes) => (nodes, 0),
+        counts => counts,
+    };
     Ok(Want {
-        ranks: match request.ranks {
-            0 => u32::try_from(named).unwrap_or(0),
-            ranks => ranks,
-        },
+        ranks,
+        places,
         nodes,
         warm_only: request.reuse == Reuse::Require,
         with,

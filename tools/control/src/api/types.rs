@@ -258,6 +258,9 @@ pub struct JobInfo {
     pub directory: String,
     /// Number of ranks.
     pub ranks_total: u32,
+    /// Number of nodes for them; 0 in what earlier versions wrote: one each.
+    #[serde(default)]
+    pub nodes_total: u32,
     /// Cores that each rank may use; absent: all that its node has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u16>,
@@ -352,6 +355,14 @@ pub struct JobInfo {
 }
 
 impl JobInfo {
+    /// Number of its nodes.
+    pub fn node_count(&self) -> u32 {
+        match self.nodes_total {
+            0 => self.ranks_total,
+            nodes => nodes,
+        }
+    }
+
     /// A copy without what its ranks did, which may be most of it and is not copied meanwhile.
     pub fn without_ranks(&mut self) -> Self {
         let ranks = std::mem::take(&mut self.ranks);
@@ -440,9 +451,13 @@ pub struct JobRequest {
     /// Environment as `K=V`, base64.
     #[serde(default)]
     pub env: Vec<String>,
-    /// Number of ranks; 0 or absent: as many as `nodes` or `nodelist` names.
+    /// Number of ranks; 0 or absent: as many as nodes.
     #[serde(default)]
     pub ranks: u32,
+    /// Number of nodes for them, the first of which has the first ranks; 0 or absent: a node for
+    /// each rank, or as many as `nodes` or `nodelist` names where `ranks` says nothing either.
+    #[serde(default)]
+    pub node_count: u32,
     /// Hostlist; absent: any free nodes.
     #[serde(default)]
     pub nodes: Option<String>,
@@ -452,7 +467,8 @@ pub struct JobRequest {
     /// Hostlist of nodes that must not be among its nodes. Without `nodes`.
     #[serde(default)]
     pub exclude: Option<String>,
-    /// Cores that each rank may use; its nodes have as many at least. Absent: any nodes, all cores.
+    /// Cores that each rank may use; its nodes have as many for each of their ranks at least.
+    /// Absent: any nodes, all their cores, shared out.
     #[serde(default)]
     pub cores: Option<u16>,
     /// Time limit in seconds; absent: the configured default; 0: none.

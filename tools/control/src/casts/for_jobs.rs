@@ -4,10 +4,11 @@
 //! Neighbour: the runner's fabric in `control_events` calls these.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddrV4;
 
 use netstack::broadcast::{Peer, table};
 use netstack::exchange::rounds;
-use netstack::ids::NodeId;
+use netstack::ids::{LocalRank, NodeId};
 use netstack::time::Instant;
 
 use super::cast::{Asker, What};
@@ -187,20 +188,23 @@ impl Casts {
         Ok(report)
     }
 
-    /// Has the connection table of a job cast to its nodes.
-    pub fn cast_table(&mut self, now: Instant, job: u64, nodes: &[u32]) {
-        let peers: Option<Vec<_>> = nodes
-            .iter()
-            .map(|node| Some((*node, self.peer(*node)?)))
-            .collect();
-        let Some(peers) = peers else {
-            return;
-        };
-        let entries: Vec<_> = peers.into_iter().map(entry).collect();
+    /// Has the connection table of a job cast to its nodes; `ranks` are the nodes of its ranks.
+    pub fn cast_table(&mut self, now: Instant, job: u64, ranks: &[u32]) {
+        let mut entries: Vec<table::Entry> = Vec::new();
+        for node in ranks {
+            let before = entries.last().filter(|before| before.node.0 == *node);
+            let local = before.map_or(0, |before| before.window as u16 + 1);
+            let Some(peer) = self.peer(*node) else {
+                return;
+            };
+            entries.push(entry(*node, peer, LocalRank(local)));
+        }
         // More ranks than a table can have are no job's.
-        let Ok(bytes) = table::encode(&entries, self.ranks_of_a_leaf(nodes)) else {
+        let Ok(bytes) = table::encode(&entries, self.ranks_of_a_leaf(ranks)) else {
             return;
         };
+        let mut nodes = ranks.to_vec();
+        nodes.dedup();
         let Ok(described) = super::Described::of_bytes(&bytes) else {
             return;
         };
@@ -208,7 +212,7 @@ impl Casts {
             what: What::Table { job },
             described: described.into(),
             content: Content::Bytes(bytes.into()),
-            nodes: nodes.to_vec(),
+            nodes,
             asker: Asker::Job(job),
             holders: BTreeSet::new(),
             patient: false,
@@ -246,14 +250,15 @@ impl Casts {
     }
 }
 
-/// A node as the connection table of a job has it. An adapter of Ethernet has one window, no mask
-/// and one port; its place on the network is its node number, which is never 0.
-fn entry((node, peer): (u32, Peer)) -> table::Entry {
+/// A rank as the connection table of a job has it. An adapter of Ethernet has a window for each
+/// rank of its node, which is a port of UDP, no mask and one port; its place on the network is its
+/// node number, which is never 0.
+fn entry(node: u32, peer: Peer, local: LocalRank) -> table::Entry {
     table::Entry {
         node: NodeId(node),
-        addr: peer.addr,
+        addr: SocketAddrV4::new(*peer.addr.ip(), peer.addr.port() + local.0),
         mac: peer.mac,
-        window: 0,
+        window: local.0.into(),
         network: LOCAL_NETWORK,
         logical: u16::try_from(node + 1).unwrap_or(u16::MAX),
         lid_mask: 0,

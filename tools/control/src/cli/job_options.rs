@@ -29,14 +29,16 @@ use crate::{programs, secrets};
 /// Options of a job.
 #[derive(Debug, Clone, Default, Args)]
 pub struct JobOptions {
-    /// Number of ranks, one a node [default: as many as --nodes or --nodelist names, else 1].
+    /// Number of ranks [default: as many as nodes, else 1].
     #[arg(short = 'n', long, alias = "ntasks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
-    /// Number of nodes: the same as -n, since a node has one rank.
+    /// Number of nodes that the ranks are shared out to, in blocks: with -n 8 -N 2 ranks 0 to 3 are
+    /// on the first [default: a node for each rank].
     #[arg(short = 'N', value_name = "N", value_parser = slurm::node_count)]
     node_count: Option<u32>,
-    /// Cores that each rank may use; its nodes have as many at least [default: any nodes, all their
-    /// cores]. OMP_NUM_THREADS is their number, unless --env says otherwise.
+    /// Cores that each rank may use; its node has as many for each of its ranks at least [default:
+    /// any nodes, all their cores, shared out]. OMP_NUM_THREADS is their number, unless --env says
+    /// otherwise.
     #[arg(short = 'c', long, alias = "cpus-per-task", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     cores: Option<u16>,
     /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5]. A number is a number of
@@ -334,19 +336,23 @@ impl JobOptions {
         Ok(wanted)
     }
 
-    /// The number of ranks; 0: as many as nodes are named.
-    fn count(&self) -> Result<u32, exit::Failed> {
+    /// The numbers of ranks and of nodes for them; 0: one a node, as many as nodes are named.
+    fn counts(&self) -> Result<(u32, u32), exit::Failed> {
         let as_nodes = self.nodes.as_deref().and_then(|nodes| nodes.parse().ok());
-        let counts = [self.ranks, self.node_count, as_nodes];
-        let mut counts = counts.into_iter().flatten();
-        let first = counts.next();
-        if let (Some(first), Some(other)) = (first, counts.find(|count| Some(*count) != first)) {
-            return Err(exit::Failed::usage(format!(
-                "{first} and {other}: a node has one rank, so their numbers are the same; write -n N alone"
-            )));
-        }
+        let nodes = match (self.node_count, as_nodes) {
+            (Some(one), Some(other)) if one != other => {
+                return Err(exit::Failed::usage(format!(
+                    "-N {one} and --nodes {other}: how many nodes? write one of them"
+                )));
+            }
+            (one, other) => one.or(other),
+        };
         let is_named = self.named_nodes().is_some() || self.nodelist.is_some();
-        Ok(first.unwrap_or(u32::from(!is_named)))
+        Ok(match (self.ranks, nodes) {
+            (Some(ranks), nodes) => (ranks, nodes.unwrap_or(0)),
+            (None, Some(nodes)) => (nodes, 0),
+            (None, None) => (u32::from(!is_named), 0),
+        })
     }
 
     /// The list of `--nodes`, where that is no number.
@@ -374,7 +380,7 @@ impl JobOptions {
         let encode = |word: &OsString| STANDARD.encode(word.as_bytes());
         let file_name = Path::new(&command[0]).file_name().unwrap_or_default();
         let file_name = || file_name.to_string_lossy().into_owned();
-        let ranks = self.count()?;
+        let (ranks, node_count) = self.counts()?;
         if self.named_nodes().is_some() && (self.nodelist.is_some() || self.exclude.is_some()) {
             return Err(exit::Failed::usage(
                 "--nodes LIST names all nodes of the job; leave -w and -x out, or write -n N for --nodes",
@@ -400,6 +406,7 @@ impl JobOptions {
             args: command.iter().map(encode).collect(),
             env: env.into_iter().map(encode).collect(),
             ranks,
+            node_count,
             nodes: self.named_nodes().cloned(),
             nodelist: self.nodelist.clone(),
             exclude: self.exclude.clone(),

@@ -476,7 +476,7 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
             ("EndTime", date(job.ended_unix_us)),
         ],
         vec![
-            ("NumNodes", job.ranks_total.to_string()),
+            ("NumNodes", job.node_count().to_string()),
             ("CPUs/Task", cores),
             ("NodeList", or_none(&job.nodes)),
         ],
@@ -564,7 +564,7 @@ fn history_text(jobs: &[JobInfo], now_us: u64) -> String {
             job.id.to_string(),
             table::short_name(&job.name),
             table::short_name(&job.user),
-            job.ranks_total.to_string(),
+            job.node_count().to_string(),
             job.state.word().to_uppercase(),
             table::or_dash(job.exit_status),
             // To the second, without the zone: all times are UTC.

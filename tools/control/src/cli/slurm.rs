@@ -51,7 +51,7 @@ const fn row(
 }
 
 const ONE_RANK: &str =
-    "a node has one rank, on all its cores; write -n N for N nodes, -c N for N cores of each";
+    "ranks are shared out to nodes evenly; write -n RANKS -N NODES, -c N for N cores of each rank";
 const WHOLE_NODES: &str = "a job has its nodes alone, with all their memory; leave it out";
 const NO_GPUS: &str = "nodes have no GPUs and no other generic resources; leave it out";
 const NO_MAIL: &str = "no mail is sent; `hearth output JOB --follow` waits for the end of a job, then send it yourself";

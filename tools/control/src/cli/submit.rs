@@ -436,16 +436,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_ranks_and_of_nodes_are_the_same() {
+    fn ranks_are_one_a_node_unless_there_are_numbers_of_both() {
         assert_eq!(request("#HEARTH -N 3\n./app").ranks, 3);
         assert_eq!(request("#HEARTH --nodes 3\n./app").ranks, 3);
         assert_eq!(request("#HEARTH -w n[0-3]\n./app").ranks, 0);
-        let asked = script("#SBATCH -N 4 -n 16\n./app").ok().unwrap();
+        let both = request("#SBATCH -N 4 -n 16\n./app");
+        assert_eq!((both.ranks, both.node_count), (16, 4));
+        assert_eq!(request("#HEARTH -n 3\n./app").node_count, 0);
+        let asked = script("#SBATCH -N 4\n#HEARTH --nodes 3\n./app");
+        let asked = asked.ok().unwrap();
         let error = asked
             .job
             .request(&asked.command, [0; 32], &mut Files::new())
             .unwrap_err();
-        assert!(error.to_string().contains("one rank"), "{error}");
+        assert!(error.to_string().contains("how many nodes"), "{error}");
         let asked = script("#HEARTH --nodes n3 -x n0\n./app").ok().unwrap();
         let error = asked
             .job

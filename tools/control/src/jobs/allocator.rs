@@ -15,9 +15,11 @@ use crate::output::count;
 /// What a job asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Want {
-    /// Number of nodes, one rank on each.
+    /// Number of ranks.
     pub ranks: u32,
-    /// These nodes and no others; rank i on the i-th.
+    /// Number of nodes for them; 0: a node for each.
+    pub places: u32,
+    /// These nodes and no others; the first has the first ranks.
     pub nodes: Option<Vec<u32>>,
     /// Only nodes that hold its program.
     pub warm_only: bool,
@@ -25,7 +27,8 @@ pub struct Want {
     pub with: Vec<u32>,
     /// None of these nodes.
     pub without: BTreeSet<u32>,
-    /// Only nodes with so many cores, of which its ranks use no more; 0: any nodes, all cores.
+    /// Cores of each rank, so that its node has as many at least; 0: all that the node has, shared
+    /// out to its ranks.
     pub cores: u16,
 }
 
@@ -50,6 +53,45 @@ pub(super) enum Warmth {
 }
 
 impl Want {
+    /// How many nodes it wants.
+    pub fn node_count(&self) -> u32 {
+        match self.places {
+            0 => self.ranks,
+            places => places,
+        }
+    }
+
+    /// How many ranks each of its nodes has, in the order of ranks: as many as the next one, or one
+    /// more.
+    pub fn ranks_of_nodes(&self) -> impl Iterator<Item = u32> {
+        let nodes = self.node_count();
+        let each = self.ranks.checked_div(nodes).unwrap_or(0);
+        let more = self.ranks - each * nodes;
+        (0..nodes).map(move |node| each + u32::from(node < more))
+    }
+
+    /// The most ranks that one of its nodes has.
+    pub fn most_on_node(&self) -> u32 {
+        self.ranks_of_nodes().next().unwrap_or(0)
+    }
+
+    /// Cores that each of its nodes must have; 0: any number.
+    pub(super) fn node_cores(&self) -> u16 {
+        let most = u16::try_from(self.most_on_node()).unwrap_or(u16::MAX);
+        match (most, self.cores) {
+            (0 | 1, cores) => cores,
+            (most, cores) => most.saturating_mul(cores.max(1)),
+        }
+    }
+
+    /// Its nodes in the order of ranks, each as often as it has ranks.
+    pub(super) fn share_out(&self, nodes: &[u32]) -> Vec<u32> {
+        let ranks = nodes.iter().zip(self.ranks_of_nodes());
+        ranks
+            .flat_map(|(node, ranks)| std::iter::repeat_n(*node, ranks as usize))
+            .collect()
+    }
+
     /// The queue's word for it. One that avoids some nodes is tied to the others
     /// ([`Want::elsewhere`]), and so is one that wants cores; `small` are nodes with too few.
     pub(super) fn tie(&self, avoids_some: bool, small: impl Iterator<Item = u32>) -> Tie {
@@ -61,7 +103,7 @@ impl Want {
                 with: self.with.clone(),
                 without: self.without.iter().copied().chain(small).collect(),
             },
-            None if avoids_some || self.cores > 0 => Tie::Warm,
+            None if avoids_some || self.node_cores() > 0 => Tie::Warm,
             None => Tie::None,
         }
     }
@@ -82,7 +124,7 @@ impl Want {
             others.remove(node);
         }
         let there = others.len() + awaited.difference(avoided).count();
-        match there >= self.ranks as usize {
+        match there >= self.node_count() as usize {
             true => Held::new(others),
             false => may.clone(),
         }
@@ -120,7 +162,7 @@ impl Want {
         }
         let in_service = |node: &&u32| nodes.machine.is_in_service(**node);
         let held: Vec<u32> = warm.held.iter().filter(in_service).copied().collect();
-        if held.len() >= self.ranks as usize {
+        if held.len() >= self.node_count() as usize {
             return Warmth::Enough;
         }
         let which = match held.len() {
@@ -134,11 +176,14 @@ impl Want {
                 hostlist::format(&held)
             ),
         };
-        let short = format!("{} needed, but {which}", count(self.ranks, "warm node"));
+        let short = format!(
+            "{} needed, but {which}",
+            count(self.node_count(), "warm node")
+        );
         // One that is drained or ends an old job comes back as one that is away does.
         let out = warm.held.iter().filter(|node| !in_service(node));
         let away: Vec<u32> = warm.away.iter().chain(out).copied().collect();
-        if held.len() + away.len() >= self.ranks as usize {
+        if held.len() + away.len() >= self.node_count() as usize {
             let list = hostlist::format(&sorted(away));
             return Warmth::Away(format!("{short}; {list} did and is not in service"));
         }
@@ -156,7 +201,10 @@ impl Want {
             |node: &&u32| nodes.machine.is_in_service(**node) && nodes.machine.is_free(**node);
         if self.warm_only {
             let free = warm.held.iter().filter(free).count();
-            return format!("{} needed, {free} free", count(self.ranks, "warm node"));
+            return format!(
+                "{} needed, {free} free",
+                count(self.node_count(), "warm node")
+            );
         }
         let machine = &nodes.machine;
         let busy = self.with.iter().filter(|node| !machine.is_free(**node));
@@ -165,9 +213,9 @@ impl Want {
             return format!("{} busy", hostlist::format(&sorted(busy)));
         }
         let free = machine.free_nodes() - self.excluded(|node| machine.is_free(node));
-        let text = format!("{} needed, {free} free", count(self.ranks, "node"));
+        let text = format!("{} needed, {free} free", count(self.node_count(), "node"));
         // As many as it wants may be free, and no unit as a whole.
-        match free >= self.ranks as usize && machine.unit() > 1 {
+        match free >= self.node_count() as usize && machine.unit() > 1 {
             true => format!(
                 "{text}, but nodes are given out in units of {}, of which {} are free",
                 machine.unit(),
@@ -189,7 +237,7 @@ impl Want {
             return format!("{} not in service: {out}", hostlist::format(&missing));
         }
         let excluded = self.excluded(|node| nodes.machine.is_in_service(node));
-        let needed = count(self.ranks, "node");
+        let needed = count(self.node_count(), "node");
         let reason = match up.saturating_sub(excluded) {
             _ if excluded == 0 => format!("{needed} needed, {up} in service"),
             0 => format!("{needed} needed, but -x (--exclude) leaves none of the {up} in service"),
@@ -296,6 +344,27 @@ mod tests {
             ..want(1, None)
         };
         assert_eq!(cores.tie(false, small()), Tie::Warm);
+    }
+
+    #[test]
+    fn ranks_are_shared_out_to_nodes_in_blocks() {
+        let ranks = |ranks, places, cores| Want {
+            ranks,
+            places,
+            cores,
+            ..Want::default()
+        };
+        let alone = ranks(3, 0, 0);
+        assert_eq!((alone.node_count(), alone.node_cores()), (3, 0));
+        assert_eq!(alone.share_out(&[7, 5, 6]), [7, 5, 6]);
+        assert_eq!(ranks(3, 0, 2).node_cores(), 2);
+        let even = ranks(8, 2, 2);
+        assert_eq!((even.node_count(), even.node_cores()), (2, 8));
+        assert_eq!(even.share_out(&[4, 1]), [4, 4, 4, 4, 1, 1, 1, 1]);
+        let uneven = ranks(7, 3, 0);
+        assert_eq!(uneven.ranks_of_nodes().collect::<Vec<_>>(), [3, 2, 2]);
+        // Each rank has a core at least.
+        assert_eq!(uneven.node_cores(), 3);
     }
 
     #[test]

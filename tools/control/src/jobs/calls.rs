@@ -5,7 +5,7 @@
 //! are answered in order, each once; a write is answered only when the client's queue has taken
 //! it.
 
-use netstack::ids::{CallId, JobId, NodeId};
+use netstack::ids::{CallId, JobId, NodeId, Rank};
 use netstack::io::CORE_FILE;
 
 use super::Runner;
@@ -43,14 +43,18 @@ impl Runner {
         now_us: u64,
         fabric: &mut dyn Fabric,
         node: NodeId,
-        job: JobId,
+        (job, rank): (JobId, Rank),
         call: (CallId, Call),
     ) {
-        let id = self.present(job);
-        let rank = id.and_then(|id| Some((id, self.jobs.get(&id)?.rank_on(node)?)));
-        let Some((id, rank)) = rank else {
-            return self.call_of_ended_job(fabric, node, job, call);
+        let number = rank.0 as usize;
+        let id = self.present(job).filter(|id| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| job.ranks_on(node).contains(&number))
+        });
+        let Some(id) = id else {
+            return self.call_of_ended_job(fabric, node, (job, rank), call);
         };
+        let rank = number;
         let job = self.jobs.get_mut(&id).expect("looked up above");
         if matches!(call, (_, Call::Exit(_))) {
             job.ranks[rank].exited_us.get_or_insert(now_us);
@@ -104,15 +108,16 @@ impl Runner {
             let on_nodes = job.on_nodes();
             let of = &mut job.ranks[rank];
             let node = of.node;
+            let by = (on_nodes, Rank(rank as u32));
             let (call_id, call) = of.calls.pop_front().expect("next_reply looked at it");
             let before_exit = of.calls.iter().any(|(_, call)| is_exit(call));
             match &call {
-                Call::Exit(_) => fabric.reply_last(node, on_nodes, call_id, reply),
+                Call::Exit(_) => fabric.reply_last(node, by, call_id, reply),
                 // With the exit.
                 Call::Report { .. } if before_exit => {
-                    fabric.reply_last(node, on_nodes, call_id, reply);
+                    fabric.reply_last(node, by, call_id, reply);
                 }
-                _ => fabric.reply(node, on_nodes, call_id, reply),
+                _ => fabric.reply(node, by, call_id, reply),
             }
             match call {
                 Call::Report { offset, data } => keep_report(&mut of.fault, offset, &data),
@@ -235,9 +240,13 @@ impl Runner {
                 report: job.info.ranks[rank].clone(),
             });
         }
+        let on_node = job.ranks_on(node);
+        let is_free = job.ranks[on_node].iter().all(|rank| rank.end.is_some());
         self.note_time_limit(now_us, id, exit.end);
-        self.nodes.worked(node.0);
-        self.free_node(node.0, on_nodes);
+        if is_free {
+            self.nodes.worked(node.0);
+            self.free_node(node.0, on_nodes);
+        }
         self.finish_if_ended(id);
     }
 
@@ -246,7 +255,7 @@ impl Runner {
         &mut self,
         fabric: &mut dyn Fabric,
         node: NodeId,
-        job: JobId,
+        by: (JobId, Rank),
         (call_id, call): (CallId, Call),
     ) {
         let reply = match &call {
@@ -257,10 +266,10 @@ impl Runner {
         };
         match call {
             Call::Exit(_) => {
-                fabric.reply_last(node, job, call_id, reply);
-                self.free_node(node.0, job);
+                fabric.reply_last(node, by, call_id, reply);
+                self.free_node(node.0, by.0);
             }
-            _ => fabric.reply(node, job, call_id, reply),
+            _ => fabric.reply(node, by, call_id, reply),
         }
     }
 }

@@ -27,14 +27,14 @@ use crate::events::Severity;
 /// What is known of the ranks of a job that an earlier run of control launched.
 #[derive(Debug, Clone, Default)]
 pub struct Ranks {
-    /// Its nodes in rank order, each with the boot that was up when that run ended.
+    /// The node of each rank, with the boot that was up when that run ended.
     pub nodes: Vec<(u32, Option<u64>)>,
     /// Reports of the ranks that had ended.
     pub ends: Vec<RankReport>,
 }
 
 impl Ranks {
-    /// Nodes of the ranks that have not ended.
+    /// Nodes of the ranks that have not ended; one with several may come more than once.
     pub(super) fn open(&self) -> impl Iterator<Item = u32> + '_ {
         let has_ended = |rank: usize| {
             let its = |end: &&RankReport| end.rank as usize == rank && end.end.is_some();
@@ -90,6 +90,7 @@ impl Runner {
             rank.awaited = true;
             open.push(rank.node.0);
         }
+        open.dedup();
         let started_unix_us = job.info.started_unix_us;
         if let (JobState::Running, Some(started)) = (state, started_unix_us) {
             job.started_us = Some(now_us);
@@ -146,7 +147,7 @@ impl Runner {
 
     /// What nodes are told that have not heard of a job that is under way.
     fn launch_of(&self, job: &Job) -> Launch {
-        let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
+        let nodes = job.node_numbers();
         let mut plan = retention::plan(&self.retention, &job.wishes, &nodes, &Default::default());
         plan.start = match job.at_once {
             true => StartMode::AtOnce,
@@ -154,7 +155,7 @@ impl Runner {
         };
         Launch {
             job: job.on_nodes(),
-            nodes: job.ranks.iter().map(|rank| rank.node).collect(),
+            nodes: job.nodes(),
             program: job.program.hash(),
             program_bytes: job.program.bytes(),
             launch_blocks: job.launch_blocks.clone(),
@@ -179,16 +180,16 @@ impl Runner {
             return;
         };
         let job = self.jobs.get_mut(&id).expect("it is present");
-        let Some(rank) = job.rank_on(node) else {
-            return;
-        };
-        if rank == 0 {
+        let ranks = job.ranks_on(node);
+        if ranks.contains(&0) {
             job.source.resume(input_bytes);
             job.input_from = Some(input_bytes);
             job.input_known = true;
             tell_input(job);
         }
-        self.rank_returned(now_us, id, rank);
+        for rank in ranks {
+            self.rank_returned(now_us, id, rank);
+        }
         self.settle(now_us, fabric);
     }
 
@@ -258,15 +259,18 @@ impl Runner {
         };
         let on_nodes = job.on_nodes();
         let away = job.ranks.iter();
-        let away: Vec<(usize, NodeId)> = away
-            .enumerate()
-            .filter(|(_, rank)| rank.awaited && rank.end.is_none())
-            .map(|(place, rank)| (place, rank.node))
+        let mut away: Vec<NodeId> = away
+            .filter(|rank| rank.awaited && rank.end.is_none())
+            .map(|rank| rank.node)
             .collect();
-        for (rank, node) in away {
+        away.dedup();
+        for node in away {
             if !fabric.abandon(node, on_nodes) {
                 // It is there and has not answered yet: it has as long as a launch has.
-                self.rank_returned(now_us, id, rank);
+                let ranks = self.jobs.get(&id).map(|job| job.ranks_on(node));
+                for rank in ranks.unwrap_or_default() {
+                    self.rank_returned(now_us, id, rank);
+                }
                 continue;
             }
             self.free_node(node.0, on_nodes);
@@ -281,8 +285,8 @@ impl Runner {
     pub(super) fn is_awaited(&self, node: u32) -> bool {
         let job = self.nodes.job_of(node).and_then(|id| self.jobs.get(&id));
         job.is_some_and(|job| {
-            let rank = job.rank_on(NodeId(node)).map(|rank| &job.ranks[rank]);
-            rank.is_some_and(|rank| rank.awaited && rank.end.is_none())
+            let mut ranks = job.ranks[job.ranks_on(NodeId(node))].iter();
+            ranks.any(|rank| rank.awaited && rank.end.is_none())
         })
     }
 }
@@ -298,17 +302,20 @@ pub(super) fn tell_input(job: &mut Job) {
 }
 
 impl Job {
-    /// Makes what its ranks are given at their start.
+    /// Makes what its ranks are given at their start: a block for each node, which names the first
+    /// of its ranks.
     pub(super) fn make_launch_blocks(&mut self, threads: Option<u16>) {
         let size = self.want.ranks;
-        let blocks = (0..size).zip(&self.ranks).map(|(rank, on)| {
+        let mut first = 0;
+        let blocks = self.nodes().into_iter().map(|(node, ranks)| {
             let place = launch_block::Place {
                 job: self.info.id,
-                rank,
+                rank: first,
                 size,
-                node: on.node.0,
+                node: node.0,
                 threads,
             };
+            first += u32::from(ranks);
             let block = launch_block::emit(place, &self.args, &self.env, &self.files);
             block.expect("checked at submission").into()
         });

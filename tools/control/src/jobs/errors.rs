@@ -157,29 +157,54 @@ pub enum SubmitError {
         "unknown nodes: {0}; `hearth nodes` lists the nodes, --wait waits for ones that have not joined yet"
     )]
     UnknownNodes(String),
-    /// `-n` and `--nodes` contradict each other.
+    /// More nodes than ranks.
     #[error(
-        "{} on {}: one rank a node, so name as many nodes as ranks",
+        "{} for {}: each node has one rank at least, use a smaller -N",
+        count(*nodes, "node"),
+        count(*ranks, "rank")
+    )]
+    EmptyNodes {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Nodes asked for.
+        nodes: usize,
+    },
+    /// More ranks a node than there may be.
+    #[error(
+        "{} on {}: a node has {} ranks at most, use a larger -N",
         count(*ranks, "rank"),
+        count(*nodes, "node"),
+        netstack::RANKS_PER_NODE_MAX
+    )]
+    CrowdedNodes {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Nodes asked for.
+        nodes: usize,
+    },
+    /// `-n`, `-N` and `--nodes` contradict each other.
+    #[error(
+        "{} wanted, {} named: name as many nodes as there are ranks, or as -N says",
+        count(*ranks, "node"),
         count(*nodes, "node")
     )]
     Mismatch {
-        /// Ranks asked for.
+        /// Nodes asked for.
         ranks: usize,
         /// Nodes named.
         nodes: usize,
     },
     /// Too few nodes with so many cores.
     #[error(
-        "-c {wanted}: {} so many cores, and the job wants {}; the largest, {largest}, has {most}",
+        "{wanted} cores of a node: {} so many, and the job wants {}; the largest, {largest}, has {most}: fewer for each rank (-c), or fewer ranks a node (-N)",
         match have { 0 => "no node has".to_string(), 1 => "1 node has".to_string(), have => format!("{have} nodes have") },
-        crate::output::count(*ranks as usize, "such node")
+        crate::output::count(*nodes as usize, "such node")
     )]
     Cores {
         /// Cores wanted of each node.
         wanted: u16,
         /// Nodes wanted.
-        ranks: u32,
+        nodes: u32,
         /// Nodes that have them.
         have: usize,
         /// The node with the most, of those that it could have.

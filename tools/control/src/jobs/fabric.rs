@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use netstack::ids::{CallId, JobId, NodeId};
+use netstack::ids::{CallId, JobId, NodeId, Rank};
 use netstack::job::AdoptedRank;
 
 use super::allocator::WarmNodes;
@@ -22,17 +22,17 @@ use crate::io_service::Mounts;
 pub struct Launch {
     /// The job.
     pub job: JobId,
-    /// Its nodes, in rank order.
-    pub nodes: Vec<NodeId>,
+    /// Its nodes in the order of ranks, each with how many of them it has.
+    pub nodes: Vec<(NodeId, u16)>,
     /// Program id.
     pub program: [u8; 32],
     /// Size of the program's file, in bytes.
     pub program_bytes: u64,
-    /// Launch block of each rank.
+    /// Launch block of each node.
     pub launch_blocks: Vec<Arc<[u8]>>,
     /// Time limit in microseconds; 0: none.
     pub time_limit_us: u64,
-    /// Most cores of a node that the job may use; 0: all.
+    /// Cores of each rank; 0: all of its node, shared out.
     pub cores: u16,
     /// Most bytes of a core file of each rank; 0: none.
     pub core_bytes: u64,
@@ -102,10 +102,10 @@ pub trait Fabric {
     /// Has all ranks of a job get a signal, 1 to 64.
     fn signal(&mut self, job: JobId, signal: i32);
     /// Answers an I/O call.
-    fn reply(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
+    fn reply(&mut self, node: NodeId, by: (JobId, Rank), call: CallId, reply: Reply);
     /// Answers a call with which a rank ends, once that is written down: until then its node keeps
     /// the rank's end, and tells it again to a control node that was started again.
-    fn reply_last(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply);
+    fn reply_last(&mut self, node: NodeId, by: (JobId, Rank), call: CallId, reply: Reply);
 }
 
 /// An I/O call of a rank.

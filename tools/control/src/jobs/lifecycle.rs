@@ -75,11 +75,14 @@ impl Runner {
             return;
         };
         let job = self.jobs.get_mut(&id).expect("it is present");
-        let Some(rank) = job.rank_on(node) else {
-            return;
-        };
-        if job.set_end(rank, RankEnd::NodeLost) {
-            job.ranks[rank].calls.clear();
+        let mut is_news = false;
+        for rank in job.ranks_on(node) {
+            if job.set_end(rank, RankEnd::NodeLost) {
+                job.ranks[rank].calls.clear();
+                is_news = true;
+            }
+        }
+        if is_news {
             if let Cause::NodeCrashed { panicked, .. } = &cause {
                 job.note_crash(node, clock::unix_us(), *panicked);
             }
@@ -111,14 +114,11 @@ impl Runner {
             return;
         };
         let job = self.jobs.get_mut(&id).expect("it is present");
-        let Some(rank) = job.rank_on(node) else {
-            return;
-        };
         // Where ranks begin at once, the word that matters is that they have.
         if job.at_once {
             return;
         }
-        job.set_ready(rank);
+        job.ranks_on(node).for_each(|rank| job.set_ready(rank));
         if job.info.state == JobState::Starting && job.loading == 0 && !job.awaits_program {
             self.start_all(now_us, fabric, id);
         }
@@ -174,24 +174,26 @@ impl Runner {
         }
     }
 
-    /// A node of a job says that its rank runs.
+    /// A node of a job says that its ranks run.
     pub fn started(&mut self, now_us: u64, job: JobId, node: NodeId) {
         let Some(id) = self.present(job) else {
             return;
         };
         let job = self.jobs.get_mut(&id).expect("it is present");
-        let Some(rank) = job.rank_on(node) else {
-            return;
-        };
-        job.set_ready(rank);
-        if job.ranks[rank].started_us.is_none() {
-            job.ranks[rank].started_us = Some(now_us);
-            job.info.ranks[rank].first_ms = job.since_launch_ms(now_us);
+        let ranks = job.ranks_on(node);
+        for rank in ranks.clone() {
+            job.set_ready(rank);
+            if job.ranks[rank].started_us.is_none() {
+                job.ranks[rank].started_us = Some(now_us);
+                job.info.ranks[rank].first_ms = job.since_launch_ms(now_us);
+            }
         }
         if job.at_once && job.info.state == JobState::Starting {
             self.begin(now_us, id);
         }
-        self.rank_returned(now_us, id, rank);
+        for rank in ranks {
+            self.rank_returned(now_us, id, rank);
+        }
         if !self.jobs.get(&id).is_some_and(Job::is_awaited) {
             self.limit_time(id);
         }
@@ -289,10 +291,12 @@ impl Runner {
         // Also when the job is over here: the node says that it has nothing of it.
         self.free_node(node.0, job);
         if let Some(id) = self.present(job)
-            && let Some(rank) = self.jobs[&id].rank_on(node)
+            && !self.jobs[&id].ranks_on(node).is_empty()
         {
             let job = self.jobs.get_mut(&id).expect("it is present");
-            job.set_end(rank, RankEnd::NotStarted);
+            for rank in job.ranks_on(node) {
+                job.set_end(rank, RankEnd::NotStarted);
+            }
             let text = format!("{node}: {text}");
             // A refusal after the request to end it says nothing about the node.
             let is_news = job.cause.is_none();
@@ -339,12 +343,13 @@ impl Runner {
                     if job.loading > 0
                         && !matches!(state, JobState::Pending | JobState::Ending) =>
                 {
-                    let late: Vec<u32> = job
+                    let mut late: Vec<u32> = job
                         .ranks
                         .iter()
                         .filter(|rank| !rank.ready && rank.end.is_none())
                         .map(|rank| rank.node.0)
                         .collect();
+                    late.dedup();
                     let limit = self.limits.launch_limit_s;
                     let list = hostlist::format(&sorted(late.clone()));
                     let text = format!("{list} not ready after {limit} s");
@@ -464,6 +469,7 @@ impl Runner {
                 silent.push(job.ranks[rank].node.0);
             }
         }
+        silent.dedup();
         let on_nodes = job.on_nodes();
         for node in &silent {
             self.nodes.stick(*node, on_nodes);

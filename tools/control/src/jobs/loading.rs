@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use netstack::ids::{JobId, NodeId};
+use netstack::ids::JobId;
 use netstack::job::StartMode;
 
 use super::fabric::{Fabric, Launch};
@@ -54,7 +54,7 @@ impl Runner {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
+        let nodes = job.node_numbers();
         let brought = match job.files.is_empty() {
             true => Ok(Brought::Here),
             false => fabric.bring(job.on_nodes(), &nodes, &job.files),
@@ -153,7 +153,7 @@ impl Runner {
             job.set_end(rank, RankEnd::NotStarted);
         }
         let on_nodes = job.on_nodes();
-        let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
+        let nodes = job.node_numbers();
         for node in nodes {
             self.free_node(node, on_nodes);
         }
@@ -164,7 +164,7 @@ impl Runner {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let nodes: Vec<u32> = job.ranks.iter().map(|rank| rank.node.0).collect();
+        let nodes = job.node_numbers();
         let warm = match retention::looks_for_warm(&self.retention, &job.wishes) {
             true => fabric.warm_nodes(&job.program.hash()).held,
             false => BTreeSet::new(),
@@ -236,7 +236,7 @@ impl Runner {
         self.records.push(record);
         let launched = fabric.launch(Launch {
             job: job.on_nodes(),
-            nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
+            nodes: job.nodes(),
             program: job.program.hash(),
             program_bytes: job.program.bytes(),
             launch_blocks: job.launch_blocks.clone(),

@@ -61,7 +61,7 @@ use hearth_alloc::machine::UnitError;
 use hearth_alloc::placement::Placing;
 use hearth_alloc::queue::Queue;
 use hearth_alloc::topology::Topology;
-use netstack::ids::JobId;
+use netstack::ids::{JobId, NodeId};
 
 use crate::api::types::{Drained, Frame, JobInfo};
 use crate::config;
@@ -412,10 +412,16 @@ impl Runner {
         self.jobs.contains_key(&id)
     }
 
-    /// The program of a job and its launch blocks, to serve pages from.
+    /// The program of a job and the launch blocks of its nodes, to serve pages from.
     pub fn objects(&self, job: JobId) -> Option<(&Program, &[Arc<[u8]>])> {
         let job = self.jobs.get(&self.present(job)?)?;
         Some((&job.program, &job.launch_blocks))
+    }
+
+    /// Which of the nodes of a job this is, in the order of ranks.
+    pub fn place_on(&self, job: JobId, node: NodeId) -> Option<usize> {
+        let job = self.jobs.get(&self.present(job)?)?;
+        job.nodes().iter().position(|(other, _)| *other == node)
     }
 
     /// The number of the job that nodes know so, if that is its present attempt.

@@ -231,7 +231,7 @@ impl Runner {
             let warmth = match job.want.nodes {
                 Some(_) => look(),
                 None => {
-                    let key = (program, job.want.ranks);
+                    let key = (program, job.want.node_count());
                     found.entry(key).or_insert_with(look).clone()
                 }
             };
@@ -258,12 +258,12 @@ impl Runner {
         let decision = clock::unix_us().max(self.last_decision + 1);
         self.last_decision = decision;
         let job = self.jobs.get_mut(&id).expect("the queue's jobs are here");
-        // Rank i is on the i-th node named.
+        // The first ranks are on the first node named.
         let nodes = job.want.nodes.clone().unwrap_or(start.given.nodes);
         assert_eq!(
             nodes.len(),
-            job.want.ranks as usize,
-            "as many nodes as ranks"
+            job.want.node_count() as usize,
+            "as many nodes as it wants"
         );
         let certificate = match (start.given.certificate, &job.want.nodes) {
             (Some(certificate), _) => certificate.to_string(),
@@ -280,13 +280,15 @@ impl Runner {
         });
         (job.info.why, job.info.expected_start_unix_us) = (None, None);
         job.info.after.clear();
-        job.place(&nodes);
+        job.place(&job.want.share_out(&nodes));
         job.info.nodes = rank_order(&nodes);
         let of_nodes = || {
-            nodes
-                .iter()
-                .filter_map(|node| self.nodes.cores(*node))
-                .min()
+            let shares = nodes.iter().zip(job.want.ranks_of_nodes());
+            let shares = shares.filter_map(|(node, ranks)| {
+                let cores = self.nodes.cores(*node)?;
+                cores.checked_div(u16::try_from(ranks).ok()?)
+            });
+            shares.min()
         };
         let threads = Some(job.want.cores).filter(|cores| *cores > 0);
         job.make_launch_blocks(threads.or_else(of_nodes));
@@ -317,13 +319,13 @@ impl Runner {
             };
             // Of jobs that want warm nodes each looks at all holders, unless one like it has.
             let avoids = job.avoids();
-            let cores = match job.want.cores {
+            let cores = match job.want.node_cores() {
                 0 => String::new(),
                 cores => format!("; its nodes are to have {cores} cores at least"),
             };
             let is_usual = avoids.is_empty() && cores.is_empty();
             let like = (job.want.warm_only && job.want.nodes.is_none() && is_usual)
-                .then(|| (job.program.hash(), job.want.ranks, waiting.reason));
+                .then(|| (job.program.hash(), job.want.node_count(), waiting.reason));
             let known = like.as_ref().and_then(|like| lacking.get(like)).cloned();
             let (why, text) = match waiting.reason {
                 _ if known.is_some() && job.attached => known.clone().expect("it is known"),
@@ -373,7 +375,7 @@ impl Runner {
                     });
                     let text = job.want.misses(&self.nodes, (*up, &out[..]), unheard > 0);
                     // Just after a start of control nobody knows yet how many there are.
-                    let is_awaited = unheard > 0 && job.want.ranks as usize <= *up + unheard;
+                    let is_awaited = unheard > 0 && job.want.node_count() as usize <= *up + unheard;
                     match waiting.reason {
                         _ if is_awaited => {
                             let text = format!(

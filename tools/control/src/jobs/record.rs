@@ -4,6 +4,7 @@
 //! it through its states, `jobs::calls` serves its ranks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use netstack::ids::{CallId, JobId, NodeId};
@@ -94,7 +95,7 @@ pub struct Record {
     pub info: JobInfo,
     /// Size of its program's file, in bytes; none where this run of control has not used it.
     pub program_bytes: Option<u64>,
-    /// Its nodes, in rank order.
+    /// The node of each rank.
     pub nodes: Vec<u32>,
     /// The job as its nodes know it.
     pub on_nodes: JobId,
@@ -208,13 +209,13 @@ pub struct Job {
     pub awaits_program: bool,
     /// Ranks; empty before allocation.
     pub ranks: Vec<Rank>,
-    /// Which rank is on which node.
-    pub places: BTreeMap<NodeId, usize>,
+    /// Which ranks are on which node.
+    pub places: BTreeMap<NodeId, Range<usize>>,
     /// Ranks whose nodes are not ready to start.
     pub loading: usize,
     /// Ranks that have not ended.
     pub alive: usize,
-    /// Launch block of each rank; empty before allocation.
+    /// Launch block of each node, in the order of ranks; empty before allocation.
     pub launch_blocks: Vec<Arc<[u8]>>,
     /// Its ranks begin as soon as they can, each by itself.
     pub at_once: bool,
@@ -369,7 +370,7 @@ impl Job {
         self.discard_output = false;
     }
 
-    /// Gives the job its nodes, in rank order.
+    /// Gives the job its nodes, that of each rank.
     pub fn place(&mut self, nodes: &[u32]) {
         let rank = |node: &u32| Rank {
             node: NodeId(*node),
@@ -383,7 +384,11 @@ impl Job {
             core_bytes: 0,
         };
         self.ranks = nodes.iter().map(rank).collect();
-        self.places = nodes.iter().map(|node| NodeId(*node)).zip(0..).collect();
+        self.places = BTreeMap::new();
+        for (rank, node) in nodes.iter().enumerate() {
+            let place = self.places.entry(NodeId(*node)).or_insert(rank..rank);
+            place.end = rank + 1;
+        }
         self.loading = nodes.len();
         self.alive = nodes.len();
         self.info.ranks = (0..)
@@ -421,9 +426,26 @@ impl Job {
         Some(self.ran_before_us + now_us.saturating_sub(started_us))
     }
 
-    /// The rank on `node`.
-    pub fn rank_on(&self, node: NodeId) -> Option<usize> {
-        self.places.get(&node).copied()
+    /// The ranks on `node`; none where it is not one of the job's.
+    pub fn ranks_on(&self, node: NodeId) -> Range<usize> {
+        self.places.get(&node).cloned().unwrap_or_default()
+    }
+
+    /// Its nodes in the order of ranks, each with how many it has.
+    pub fn nodes(&self) -> Vec<(NodeId, u16)> {
+        let mut nodes: Vec<(NodeId, u16)> = Vec::new();
+        for rank in &self.ranks {
+            match nodes.last_mut() {
+                Some((node, ranks)) if *node == rank.node => *ranks += 1,
+                _ => nodes.push((rank.node, 1)),
+            }
+        }
+        nodes
+    }
+
+    /// The numbers of its nodes, in the order of ranks.
+    pub fn node_numbers(&self) -> Vec<u32> {
+        self.nodes().iter().map(|(node, _)| node.0).collect()
     }
 
     /// Notes that a rank's node is ready to start.

@@ -31,6 +31,9 @@ struct Spec {
     env: Vec<String>,
     #[serde(default)]
     nodes: Option<Vec<u32>>,
+    /// Nodes for its ranks; 0: one each.
+    #[serde(default)]
+    places: u32,
     #[serde(default)]
     with: Vec<u32>,
     #[serde(default)]
@@ -84,6 +87,7 @@ pub(super) fn write(job: &Job, stdin: bool) -> String {
         args: encode(&job.args),
         env: encode(&job.env),
         nodes: job.want.nodes.clone(),
+        places: job.want.places,
         with: job.want.with.clone(),
         without: job.want.without.clone(),
         warm_only: job.want.warm_only,
@@ -144,6 +148,7 @@ pub(super) fn read(
         env: decode(spec.env)?,
         want: Want {
             ranks: info.ranks_total,
+            places: spec.places,
             nodes: spec.nodes,
             warm_only: spec.warm_only,
             with: spec.with,

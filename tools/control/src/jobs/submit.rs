@@ -75,6 +75,7 @@ impl Runner {
             program: crate::secrets::encode_hex(&submission.program.hash()),
             submitted_unix_us: clock::unix_us(),
             ranks_total: submission.want.ranks,
+            nodes_total: submission.want.node_count(),
             time_limit_s: (time_limit_s > 0).then_some(time_limit_s),
             cores: Some(submission.want.cores).filter(|cores| *cores > 0),
             reuse: submission.wishes.reuse,
@@ -230,7 +231,7 @@ impl Runner {
             after: after.collect(),
             tie: job.want.tie(
                 !info.crashes.is_empty(),
-                self.nodes.with_fewer_cores(job.want.cores),
+                self.nodes.with_fewer_cores(job.want.node_cores()),
             ),
             array: info
                 .array
@@ -241,7 +242,7 @@ impl Runner {
                 }),
             ..queue::Job::new(
                 id,
-                job.want.ranks,
+                job.want.node_count(),
                 info.time_limit_s.map(|limit| limit.saturating_mul(1_000)),
                 info.submitted_unix_us / 1_000,
             )
@@ -289,7 +290,7 @@ impl Runner {
         if !Users::is_name(user) {
             return Err(SubmitError::BadUser(user.clone()));
         }
-        let (wanted, most) = (submission.want.ranks, self.queueing.user_nodes_max);
+        let (wanted, most) = (submission.want.node_count(), self.queueing.user_nodes_max);
         if most > 0 && wanted > most {
             return Err(SubmitError::UserNodes {
                 wanted: wanted as usize,
@@ -312,7 +313,19 @@ impl Runner {
         if want.ranks == 0 {
             return Err(SubmitError::NoRanks);
         }
-        let (wanted, places) = (want.ranks as usize, self.nodes.places());
+        if want.node_count() > want.ranks {
+            return Err(SubmitError::EmptyNodes {
+                ranks: want.ranks as usize,
+                nodes: want.node_count() as usize,
+            });
+        }
+        if want.most_on_node() > netstack::RANKS_PER_NODE_MAX.into() {
+            return Err(SubmitError::CrowdedNodes {
+                ranks: want.ranks as usize,
+                nodes: want.node_count() as usize,
+            });
+        }
+        let (wanted, places) = (want.node_count() as usize, self.nodes.places());
         let known = self.nodes.count();
         self.check_among(want, wait)?;
         let can_have = |node: &&u32| self.nodes.knows(**node) && self.nodes.has_place(**node);
@@ -356,7 +369,7 @@ impl Runner {
 
     /// Whether there are nodes with as many cores as a job wants; those that were not heard may be.
     fn check_cores(&self, want: &Want, wait: bool) -> Result<(), SubmitError> {
-        let (wanted, all) = (want.cores, self.nodes.with_place());
+        let (wanted, all) = (want.node_cores(), self.nodes.with_place());
         let may = |node: &u32| !want.without.contains(node);
         let candidates: Vec<u32> = match &want.nodes {
             Some(named) => named.clone(),
@@ -366,7 +379,7 @@ impl Runner {
             .iter()
             .partition(|node| self.nodes.may_have_cores(**node, wanted));
         let lacks = want.with.iter().any(|node| small.contains(node));
-        if wait || !lacks && (fit.len() >= want.ranks as usize || small.is_empty()) {
+        if wait || !lacks && (fit.len() >= want.node_count() as usize || small.is_empty()) {
             return Ok(());
         }
         let sizes = candidates.iter().filter_map(|node| {
@@ -376,7 +389,7 @@ impl Runner {
         let (most, node) = sizes.max().unwrap_or((0, std::cmp::Reverse(0)));
         Err(SubmitError::Cores {
             wanted,
-            ranks: want.ranks,
+            nodes: want.node_count(),
             have: fit.len(),
             largest: hostlist::name(node.0),
             most,
@@ -392,9 +405,9 @@ impl Runner {
         if want.nodes.is_some() || want.warm_only {
             return Err(SubmitError::TwoLists);
         }
-        if with.len() > want.ranks as usize {
+        if with.len() > want.node_count() as usize {
             return Err(SubmitError::MustHaveMore {
-                ranks: want.ranks as usize,
+                ranks: want.node_count() as usize,
                 nodes: with.len(),
             });
         }

@@ -6,6 +6,7 @@ mod lab;
 mod loading;
 mod owners;
 mod queueing;
+mod ranks;
 mod warm;
 
 use netstack::ids::{JobId, NodeId};
@@ -28,7 +29,7 @@ fn a_job_is_launched_started_and_ends_with_the_highest_status() {
     assert_eq!(lab.state(id), JobState::Starting);
     assert_eq!(
         lab.nodes.launched[0].nodes,
-        [NodeId(0), NodeId(1), NodeId(2)]
+        [(NodeId(0), 1), (NodeId(1), 1), (NodeId(2), 1)]
     );
     lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(0));
     lab.runner.ready(0, &mut lab.nodes, JobId(id), NodeId(2));

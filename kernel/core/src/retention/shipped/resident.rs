@@ -9,7 +9,7 @@
 
 use super::Retained;
 use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
-use crate::loader::Image;
+use crate::loader::{Image, Segment};
 use crate::paging::PageTable;
 use crate::paging::entry::{Class, Protection};
 use crate::phys::PhysMem;
@@ -34,6 +34,13 @@ impl Resident {
     /// not mapped, may have been written, or only a part of it is there.
     pub fn page(&self, mem: &impl PhysMem, page: u64) -> Option<PhysAddr> {
         find(mem, &self.image, self.table, page)
+    }
+
+    /// The frame of a page of the program's address space, as the file has it; `None` when it is
+    /// not there, may have been written, or is of no segment that is kept.
+    pub fn page_at(&self, mem: &impl PhysMem, page: VirtAddr) -> Option<PhysAddr> {
+        let segment = self.image.segment_at(page.as_u64())?;
+        frame_of(mem, self.table, segment, page)
     }
 }
 
@@ -61,9 +68,19 @@ fn find(mem: &impl PhysMem, image: &Image, table: PageTable, page: u64) -> Optio
         if at >= segment.file_end || segment.file_end - at < bytes {
             return None;
         }
-        let leaf = table.translate(mem, VirtAddr::new(at))?;
-        let written = leaf.dirty || leaf.attributes.protection == Protection::ReadWrite;
-        let of_file = leaf.attributes.class == segment.class && segment.class != Class::Private;
-        (of_file && !written).then(|| leaf.frame.offset(at - leaf.page.as_u64()))
+        frame_of(mem, table, segment, VirtAddr::new(at))
     })
+}
+
+/// The frame of a page of a segment that is mapped and was not written.
+fn frame_of(
+    mem: &impl PhysMem,
+    table: PageTable,
+    segment: &Segment,
+    page: VirtAddr,
+) -> Option<PhysAddr> {
+    let leaf = table.translate(mem, page)?;
+    let written = leaf.dirty || leaf.attributes.protection == Protection::ReadWrite;
+    let of_file = leaf.attributes.class == segment.class && segment.class != Class::Private;
+    (of_file && !written).then(|| leaf.frame.offset(page.as_u64() - leaf.page.as_u64()))
 }

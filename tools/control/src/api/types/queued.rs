@@ -58,7 +58,7 @@ impl From<&JobInfo> for QueuedJob {
             why: job.why,
             reason: job.reason.clone(),
             priority: job.priority,
-            nodes_total: job.ranks_total,
+            nodes_total: job.node_count(),
             nodes: job.nodes.clone(),
             submitted_unix_us: job.submitted_unix_us,
             started_unix_us: job.started_unix_us,

@@ -128,7 +128,7 @@ fn a_job_under_which_nodes_crash_is_queued_again_once() {
         let mut tried = Vec::new();
         for crashes in 1..=2 {
             lab.all_ready(id);
-            let node = lab.launch_of(id).nodes[0].0;
+            let node = lab.nodes_of(id)[0].0;
             tried.push(node);
             if words_arrive {
                 lab.runner.node_panicked(0, &mut lab.nodes, node);
@@ -157,7 +157,7 @@ fn a_node_that_only_fell_silent_does_not_count_as_crashed() {
     let id = lab.requeueable(1);
     for restarts in 1..=2 {
         lab.all_ready(id);
-        let node = lab.launch_of(id).nodes[0].0;
+        let node = lab.nodes_of(id)[0].0;
         lab.node_down(node);
         assert_eq!(lab.info(id).crashes.len(), 1);
         // It is heard again, in the same boot.
@@ -174,7 +174,7 @@ fn a_crash_is_not_forgotten_when_the_next_boot_falls_silent_for_a_moment() {
     let mut lab = Lab::with_nodes(3);
     let id = lab.requeueable(1);
     lab.all_ready(id);
-    let node = lab.launch_of(id).nodes[0].0;
+    let node = lab.nodes_of(id)[0].0;
     lab.node_down(node);
     lab.runner.node_up(0, &mut lab.nodes, node, true);
     lab.node_down(node);
@@ -189,7 +189,7 @@ fn a_job_waits_for_others_than_the_node_that_crashed_under_it() {
     let mut lab = Lab::with_nodes(2);
     let id = lab.requeueable(1);
     lab.all_ready(id);
-    let first = lab.launch_of(id).nodes[0].0;
+    let first = lab.nodes_of(id)[0].0;
     let other = lab.submit_batch(lab.batch(1));
     lab.all_ready(other);
     lab.node_down(first);
@@ -205,7 +205,7 @@ fn a_job_waits_for_others_than_the_node_that_crashed_under_it() {
     assert_eq!(lab.state(id), JobState::Pending);
     lab.exit(1 - first, other, RankEnd::Exited(0));
     lab.write_down();
-    assert_eq!(lab.launch_of(id).nodes, [NodeId(1 - first)]);
+    assert_eq!(lab.launch_of(id).nodes, [(NodeId(1 - first), 1)]);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_job_goes_where_a_node_crashed_under_it_if_there_is_no_other() {
     let mut lab = Lab::with_nodes(2);
     let id = lab.requeueable(1);
     lab.all_ready(id);
-    let first = lab.launch_of(id).nodes[0].0;
+    let first = lab.nodes_of(id)[0].0;
     lab.runner
         .drain(&operator(), &[1 - first], "spare")
         .unwrap();
@@ -221,7 +221,7 @@ fn a_job_goes_where_a_node_crashed_under_it_if_there_is_no_other() {
     assert_eq!(lab.state(id), JobState::Pending);
     lab.runner.node_up(0, &mut lab.nodes, first, true);
     lab.write_down();
-    assert_eq!(lab.launch_of(id).nodes, [NodeId(first)]);
+    assert_eq!(lab.launch_of(id).nodes, [(NodeId(first), 1)]);
     assert_eq!(lab.state(id), JobState::Starting);
 }
 
@@ -262,7 +262,7 @@ fn a_batch_job_of_which_nothing_has_run_goes_to_other_nodes() {
     assert_eq!((info.state, info.restarts), (JobState::Starting, 1));
     // A program that nobody can run is not tried again.
     let job = lab.launch_of(id).job;
-    let nodes = lab.launch_of(id).nodes.clone();
+    let nodes = lab.nodes_of(id);
     let refusal = (Blame::Program, "not an ELF file");
     lab.runner
         .refused(0, &mut lab.nodes, job, nodes[0], refusal);
@@ -449,9 +449,9 @@ fn jobs_with_nodes_go_on_or_are_queued_again() {
         let open = AdoptedRank::Open { launch_on: None };
         assert_eq!((*begun, &ranks[..]), (true, &[open, open][..]));
         // One of its nodes has booted meanwhile.
-        let node = lab.nodes.adopted[0].0.nodes[1].0;
+        let node = lab.nodes.adopted[0].0.nodes[1].0.0;
         lab.forget(running, node);
-        let other = lab.nodes.adopted[0].0.nodes[0].0;
+        let other = lab.nodes.adopted[0].0.nodes[0].0.0;
         lab.exit(other, running, RankEnd::Signal(15));
         lab.write_down();
         let info = lab.info(running);
@@ -593,7 +593,7 @@ fn an_orderly_stop_ends_no_job_and_starts_none() {
     assert_eq!(lab.runner.active(), (vec![running, client], vec![waiting]));
     assert_eq!(lab.hand_in(0, lab.batch(1)), Err(SubmitError::Stopping));
     // One that ends meanwhile makes room for none.
-    let node = lab.launch_of(client).nodes[0].0;
+    let node = lab.nodes_of(client)[0].0;
     lab.exit(node, client, RankEnd::Exited(0));
     lab.write_down();
     assert_eq!(lab.state(client), JobState::Completed);

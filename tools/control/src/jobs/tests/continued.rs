@@ -16,8 +16,9 @@ impl Lab {
         let data = text.as_bytes().to_vec();
         let job = attempt::on_nodes(id, self.of(id).restarts);
         let call = (CallId(number), Call::Write { fd: 1, data });
+        let by = (job, self.first_on(node, job));
         self.runner
-            .call(self.now_us, &mut self.nodes, NodeId(node), job, call);
+            .call(self.now_us, &mut self.nodes, NodeId(node), by, call);
     }
 }
 

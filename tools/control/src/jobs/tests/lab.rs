@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use hearth_alloc::topology::Topology;
-use netstack::ids::{CallId, JobId, NodeId};
+use netstack::ids::{CallId, JobId, NodeId, Rank};
 use netstack::job::{AdoptedRank, StartMode};
 
 use crate::api::types::{Frame, JobInfo, JobState, LoadReport, RankEnd, RankReport};
@@ -135,11 +135,11 @@ impl Fabric for Nodes {
     fn signal(&mut self, job: JobId, signal: i32) {
         self.signals.push((job.0, signal));
     }
-    fn reply(&mut self, node: NodeId, _job: JobId, call: CallId, reply: Reply) {
+    fn reply(&mut self, node: NodeId, _by: (JobId, Rank), call: CallId, reply: Reply) {
         self.replies.push_back((node.0, call.0, reply));
     }
-    fn reply_last(&mut self, node: NodeId, job: JobId, call: CallId, reply: Reply) {
-        self.reply(node, job, call, reply);
+    fn reply_last(&mut self, node: NodeId, by: (JobId, Rank), call: CallId, reply: Reply) {
+        self.reply(node, by, call, reply);
     }
 }
 
@@ -329,7 +329,7 @@ impl Lab {
         let find =
             |(launch, ..): &&(Launch, bool, Vec<AdoptedRank>)| attempt::number(launch.job) == id;
         let (launch, _, standing) = self.nodes.adopted.iter().find(find).unwrap().clone();
-        for (node, standing) in launch.nodes.iter().zip(standing) {
+        for ((node, _), standing) in launch.nodes.iter().zip(standing) {
             if standing != AdoptedRank::Ended {
                 let (runner, nodes) = (&mut self.runner, &mut self.nodes);
                 runner.claimed(self.now_us, nodes, launch.job, *node, 0);
@@ -431,7 +431,7 @@ impl Lab {
     pub fn all_ready(&mut self, id: u64) {
         let launch = self.launch_of(id).clone();
         let at_once = launch.plan.start == StartMode::AtOnce;
-        for node in launch.nodes {
+        for (node, _) in launch.nodes {
             if at_once {
                 self.runner.started(self.now_us, launch.job, node);
             } else {
@@ -450,20 +450,42 @@ impl Lab {
         found.expect("it was launched")
     }
 
+    /// The nodes of the last launch of a job, in the order of ranks.
+    pub fn nodes_of(&self, id: u64) -> Vec<NodeId> {
+        let nodes = self.launch_of(id).nodes.iter();
+        nodes.map(|(node, _)| *node).collect()
+    }
+
     /// A call of the present attempt.
     pub fn call(&mut self, node: u32, id: u64, call: Call) -> u64 {
         let job = self.launch_of(id).job;
         self.call_of(node, job, call)
     }
 
+    /// A call of the first rank on a node.
     pub fn call_of(&mut self, node: u32, job: JobId, call: Call) -> u64 {
+        let rank = self.first_on(node, job);
+        self.call_as(node, (job, rank), call)
+    }
+
+    pub fn call_as(&mut self, node: u32, by: (JobId, Rank), call: Call) -> u64 {
         let number = self.next_call;
         self.next_call += 1;
         let call = (CallId(number), call);
         self.runner
-            .call(self.now_us, &mut self.nodes, NodeId(node), job, call);
+            .call(self.now_us, &mut self.nodes, NodeId(node), by, call);
         self.runner.settle(self.now_us, &mut self.nodes);
         number
+    }
+
+    /// The first rank of a job on a node.
+    pub fn first_on(&self, node: u32, job: JobId) -> Rank {
+        let adopted = self.nodes.adopted.iter().map(|(launch, ..)| launch);
+        let mut launches = self.nodes.launched.iter().chain(adopted);
+        let launch = launches.find(|launch| launch.job == job);
+        let nodes = launch.map_or(&[][..], |launch| &launch.nodes);
+        let before = nodes.iter().take_while(|(other, _)| other.0 != node);
+        Rank(before.map(|(_, ranks)| u32::from(*ranks)).sum())
     }
 
     pub fn write(&mut self, node: u32, id: u64, data: &[u8]) -> u64 {

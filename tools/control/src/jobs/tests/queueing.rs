@@ -21,7 +21,7 @@ impl Lab {
     /// The present attempt of a job runs to its end on all its nodes.
     fn finish(&mut self, id: u64, status: i32) {
         self.all_ready(id);
-        for node in self.launch_of(id).nodes.clone() {
+        for node in self.nodes_of(id) {
             self.exit(node.0, id, RankEnd::Exited(status));
         }
         self.write_down();
@@ -280,7 +280,7 @@ fn a_drained_node_gets_no_job_and_the_one_it_has_goes_on() {
     assert_eq!((&*drained.reason, &*drained.by), ("bad fan", "hearth"));
     lab.finish(first, 0);
     let second = lab.queue(1, 0, 0);
-    assert_eq!(lab.launch_of(second).nodes, [NodeId(1)]);
+    assert_eq!(lab.launch_of(second).nodes, [(NodeId(1), 1)]);
     let third = lab.queue(2, 0, 0);
     let (why, text) = lab.why(third);
     assert_eq!(why, Some(Why::PartitionNodeLimit));
@@ -349,7 +349,13 @@ fn nodes_come_from_the_tree() {
     let mut lab = Lab::with(8, |config| config.serve.tree = "4x2".to_string());
     let filler = lab.queue(3, 0, 0);
     let second = lab.queue(3, 0, 0);
-    let nodes = |id| lab.launch_of(id).nodes.iter().map(|node| node.0).collect();
+    let nodes = |id| {
+        lab.launch_of(id)
+            .nodes
+            .iter()
+            .map(|(node, _)| node.0)
+            .collect()
+    };
     let (first, other): (Vec<u32>, Vec<u32>) = (nodes(filler), nodes(second));
     let leaf = |list: &[u32]| list.iter().map(|node| node / 4).collect::<Vec<_>>();
     assert_eq!(leaf(&first), [0, 0, 0]);
@@ -396,15 +402,15 @@ fn empty_places_of_a_sites_tree_are_no_nodes() {
         lab.runner.node_up(0, &mut lab.nodes, node, true);
     }
     let job = lab.queue(3, 0, 0);
-    let nodes: Vec<u32> = lab.launch_of(job).nodes.iter().map(|node| node.0).collect();
-    assert!(nodes.iter().all(|node| *node >= 4), "{nodes:?}");
-    let rest = lab.queue(3, 0, 0);
-    let mut nodes: Vec<u32> = lab
-        .launch_of(rest)
+    let nodes: Vec<u32> = lab
+        .launch_of(job)
         .nodes
         .iter()
-        .map(|node| node.0)
+        .map(|(node, _)| node.0)
         .collect();
+    assert!(nodes.iter().all(|node| *node >= 4), "{nodes:?}");
+    let rest = lab.queue(3, 0, 0);
+    let mut nodes: Vec<u32> = lab.nodes_of(rest).iter().map(|node| node.0).collect();
     nodes.sort_unstable();
     assert_eq!((nodes[0], nodes[1], nodes.len()), (0, 1, 3), "{nodes:?}");
     let wanted = lab.hand_in(0, lab.batch(7));
