@@ -25,9 +25,11 @@ pub fn threads() -> Outcome {
     run_each(&["threads", "musl-threads"])
 }
 
-/// Pipes, event counters and epolls; memory as run times of languages manage it.
+/// Pipes, event counters and epolls; memory as run times of languages manage it; shared memory
+/// objects.
 pub fn channels() -> Outcome {
-    run_each(&["pipes", "musl-pipes", "mappings", "musl-mappings"])
+    run_each(&["pipes", "musl-pipes", "mappings", "musl-mappings"])?;
+    run_each(&["shared-memory", "musl-shared-memory"])
 }
 
 /// Threads of other languages, and OpenMP: with a team of one thread a core, and with more.

@@ -141,12 +141,12 @@ const TESTS: &[Test] = &[
     test_that(
         "channels",
         compiled::channels,
-        " memory=128M files=pipes,musl-pipes,mappings,musl-mappings",
+        " memory=128M files=pipes,musl-pipes,mappings,musl-mappings,shared-memory,musl-shared-memory",
     ),
     test_that(
         "channels-on-4-cores",
         compiled::channels,
-        " memory=128M cores=4 files=pipes,musl-pipes,mappings,musl-mappings",
+        " memory=128M cores=4 files=pipes,musl-pipes,mappings,musl-mappings,shared-memory,musl-shared-memory",
     ),
     test_that(
         "languages",

@@ -75,6 +75,11 @@ impl Description {
         self.status & open::PATH != 0
     }
 
+    /// Whether it may be read by it.
+    pub const fn reads(&self) -> bool {
+        self.status & open::ACCESS_MODE != open::WRITE_ONLY
+    }
+
     /// Whether it may be written by it.
     pub const fn writes(&self) -> bool {
         self.status & open::ACCESS_MODE != open::READ_ONLY
@@ -162,9 +167,17 @@ impl Descriptors {
     /// Opens a place with flags of open: the lowest descriptor that is free.
     pub fn open(&mut self, place: Place, flags: u64) -> Result<u64, Errno> {
         self.reserve(1)?;
-        let kept = open::APPEND | open::NONBLOCK | open::DIRECTORY | open::PATH;
+        let kept = open::ACCESS_MODE | open::APPEND | open::NONBLOCK;
+        let kept = kept | open::DIRECTORY | open::PATH;
         let status = (flags & kept) | open::LARGEFILE;
         Ok(self.add(Opened::Place(place), status, flags))
+    }
+
+    /// Whether any descriptor refers to a place.
+    pub fn has_open(&self, place: Place) -> bool {
+        let descriptions = self.descriptions.iter().flatten();
+        let mut opened = descriptions.map(|description| description.opened);
+        opened.any(|opened| opened == Opened::Place(place))
     }
 
     /// Opens a file that an I/O service has opened with these flags.

@@ -20,7 +20,7 @@ use core::fmt;
 use crate::addr::{PAGE_SIZE, page_up};
 use crate::loader::{Image, layout};
 use crate::paging::entry::{Class, Protection};
-pub use calls::{FileMap, MapRequest, Mapped};
+pub use calls::{FileMap, MapRequest, Mapped, SharedMemoryMap};
 pub use remap::{Remap, RemapRequest};
 
 /// Regions a program may have. Go, the neediest program measured, has some 200; at 48 bytes each
@@ -49,6 +49,17 @@ pub enum Kind {
         shift: u64,
         /// Address behind the last page with bytes of the file; nothing is there from here on.
         file_end: u64,
+    },
+    /// A shared memory object of the program.
+    SharedMemory {
+        /// Which of them.
+        object: u16,
+        /// What is written is seen by all mappings; else it is a copy.
+        shared: bool,
+        /// It was opened to be written: it may become writable.
+        may_write: bool,
+        /// Add this to an address (wrapping) to get its offset in the object.
+        shift: u64,
     },
     /// Zeros: mmap.
     Anonymous {
@@ -249,6 +260,10 @@ impl fmt::Display for Region {
             Kind::File { .. } => f.write_str("bss"),
             Kind::Object { file, shift, .. } => {
                 write!(f, "file {file}+{:#x}", self.start.wrapping_add(shift))
+            }
+            Kind::SharedMemory { object, shift, .. } => {
+                let offset = self.start.wrapping_add(shift);
+                write!(f, "shared memory {object}+{offset:#x}")
             }
             Kind::Anonymous { .. } => f.write_str("mmap"),
             Kind::Heap => f.write_str("heap"),

@@ -91,6 +91,17 @@ impl Remap {
                 shift: shift.wrapping_sub(distance),
                 file_end: file_end.wrapping_add(distance),
             },
+            Kind::SharedMemory {
+                object,
+                shared,
+                may_write,
+                shift,
+            } => Kind::SharedMemory {
+                object,
+                shared,
+                may_write,
+                shift: shift.wrapping_sub(distance),
+            },
             other => other,
         }
     }
@@ -123,7 +134,10 @@ impl Space {
             return Err(Errno::EFAULT);
         }
         let grows = grown > old.end - old.start;
-        let is_own = matches!(region.kind, Kind::Anonymous { .. } | Kind::Object { .. });
+        let is_own = matches!(
+            region.kind,
+            Kind::Anonymous { .. } | Kind::Object { .. } | Kind::SharedMemory { .. }
+        );
         if !is_own && (grows || is_fixed) {
             return Err(Errno::EINVAL);
         }
