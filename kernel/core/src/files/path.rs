@@ -42,6 +42,10 @@ pub(super) fn walk<'p>(files: &Files, from: Place, path: &'p [u8]) -> Result<Fou
     if let Some(file) = NodeFile::at(path) {
         return Ok(Found::There(Place::Node(file)));
     }
+    let mut before = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    if before.any(|(at, _)| NodeFile::at(&path[..at]).is_some()) {
+        return Err(Errno::ENOTDIR);
+    }
     let in_shared = path.strip_prefix(Place::SHARED_PATH);
     let in_shared = in_shared.filter(|rest| matches!(rest.first(), None | Some(b'/')));
     let (mut at, path) = match (in_shared, path[0]) {

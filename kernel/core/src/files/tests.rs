@@ -404,6 +404,7 @@ fn shared_memory_objects_are_made_opened_and_listed() {
     assert_eq!(open("/dev/shm", MAKE), Err(Errno::EISDIR));
     assert_eq!(open("/dev/shmem", MAKE), Err(Errno::ENOENT));
     assert_eq!(open("/dev/shm", 0), Ok(Place::SharedDirectory));
+    assert_eq!(open("/dev/null/x", MAKE), Err(Errno::ENOTDIR));
     let long = ["/dev/shm/", &"n".repeat(256)].concat();
     assert_eq!(open(&long, MAKE), Err(Errno::ENAMETOOLONG));
     let from = |path: &str| files.resolve(Place::SharedDirectory, path.as_bytes());

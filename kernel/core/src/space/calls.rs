@@ -82,7 +82,8 @@ fn of_file(request: &MapRequest, offset: u64) -> Result<(bool, Protection), Errn
     if request.length == 0 || !typed || !offset.is_multiple_of(PAGE_SIZE) {
         return Err(Errno::EINVAL);
     }
-    let length = page_up(request.length).ok_or(Errno::ENOMEM)?;
+    let length = page_up(request.length).filter(|length| *length <= layout::USER_TOP);
+    let length = length.ok_or(Errno::ENOMEM)?;
     let behind = offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
     if i64::try_from(behind).is_err() {
         return Err(Errno::EOVERFLOW);

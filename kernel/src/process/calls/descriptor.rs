@@ -209,7 +209,7 @@ impl Current<'_> {
         match self.process.files.descriptors.get(fd)?.opened {
             Opened::Shipped(_) => self.change_open(fd, Op::SetLength, [length, 0, 0, 0]),
             Opened::Place(Place::SharedMemory(object)) => {
-                self.resize_shared(fd, object, |_before| length)
+                self.resize_shared(fd, object, |_before| length, Errno::EINVAL)
             }
             _ => Err(Errno::EINVAL.into()),
         }
@@ -226,7 +226,7 @@ impl Current<'_> {
                 let end = offset.checked_add(length).filter(|_| is_valid);
                 let end = end.filter(|end| i64::try_from(*end).is_ok());
                 let end = end.ok_or(Errno::EINVAL)?;
-                self.resize_shared(fd, object, |before| before.max(end))
+                self.resize_shared(fd, object, |before| before.max(end), Errno::EBADF)
             }
             Opened::Place(_) => Err(Errno::EBADF.into()),
         }

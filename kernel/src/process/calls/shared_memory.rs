@@ -39,15 +39,17 @@ impl Current<'_> {
         Ok(())
     }
 
-    /// ftruncate, and fallocate that makes it longer at most.
+    /// ftruncate, and fallocate that makes it longer at most; `refused` where the descriptor is not
+    /// for writing.
     pub(super) fn resize_shared(
         &mut self,
         fd: u64,
         object: u16,
         new_length: impl FnOnce(u64) -> u64,
+        refused: Errno,
     ) -> Result<u64, Stop> {
         if !self.process.files.descriptors.get(fd)?.writes() {
-            return Err(Errno::EBADF.into());
+            return Err(refused.into());
         }
         let bytes = self.process.files.names.shared.object(object).bytes;
         self.set_shared_length(object, new_length(bytes))?;

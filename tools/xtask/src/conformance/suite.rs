@@ -19,11 +19,11 @@ const PACKAGE: &str = "posixtestsuite";
 const ARCHIVE: &str = "posixtestsuite_1.5.2.orig.tar.gz";
 /// SHA-256 of that file.
 const HASH: &str = "15a2185672127cba851d35ec9d538ff6148defdbb75f99c7e9c50aeba0f94757";
-/// Interfaces that a node has; the others are of shared memory, message queues and files in the
-/// background.
-const INTERFACES: [&str; 22] = [
+/// Interfaces that a node has; the others are of message queues and of files in the background.
+const INTERFACES: [&str; 23] = [
     "pthread_",
     "sem_",
+    "shm_",
     "sig",
     "kill",
     "killpg",
@@ -46,21 +46,61 @@ const INTERFACES: [&str; 22] = [
     "strftime",
 ];
 /// Words by which a case shows that it needs another process, or what a node has not.
-const NEEDS_MORE: [&str; 9] = [
-    "fork (", "fork(", "execl", "execv", "system(", "popen(", "mq_open", "shm_open", "waitpid",
+const NEEDS_MORE: [&str; 12] = [
+    "fork (",
+    "fork(",
+    "execl",
+    "execv",
+    "system(",
+    "popen(",
+    "posix_spawn",
+    "mq_open",
+    "waitpid",
+    "shmget",
+    "semget",
+    "msgget",
 ];
-/// How cases are compiled.
-const FLAGS: [&str; 9] = [
-    "-std=gnu99",
-    "-D_POSIX_C_SOURCE=200112L",
-    "-D_XOPEN_SOURCE=600",
-    "-D_GNU_SOURCE",
-    "-w",
-    "-O1",
-    "-static",
-    "-pthread",
-    "-fcommon",
-];
+/// How cases are compiled: those of the POSIX test suite with glibc, those of libc-test with musl,
+/// whose tests they are.
+const POSIX: Compiler = Compiler {
+    name: "gcc",
+    flags: &[
+        "-std=gnu99",
+        "-D_POSIX_C_SOURCE=200112L",
+        "-D_XOPEN_SOURCE=600",
+        "-D_GNU_SOURCE",
+        "-w",
+        "-O1",
+        "-static",
+        "-pthread",
+        "-fcommon",
+    ],
+};
+const LIBC_TEST: Compiler = Compiler {
+    name: "musl-gcc",
+    flags: &[
+        "-std=c99",
+        "-D_POSIX_C_SOURCE=200809L",
+        "-D_FILE_OFFSET_BITS=64",
+        "-w",
+        "-fno-builtin",
+        "-frounding-math",
+        "-O1",
+        "-static",
+        "-pthread",
+    ],
+};
+/// What libc-test's own rules make of a header: the lines that begin with the name of an option of
+/// POSIX, behind this one, become definitions.
+const OPTIONS: &str = "options.h";
+const OPTIONS_BEGIN: &str = "optiongroups_unistd_end";
+
+/// A compiler and its flags.
+#[derive(Debug)]
+struct Compiler {
+    name: &'static str,
+    flags: &'static [&'static str],
+}
 
 /// A program of a suite.
 #[derive(Clone, Debug)]
@@ -68,7 +108,8 @@ pub struct Case {
     /// Its name, as the list of exceptions has it: `pthread_create/1-1`.
     pub name: String,
     sources: Vec<PathBuf>,
-    include: PathBuf,
+    include: Vec<PathBuf>,
+    compiler: &'static Compiler,
 }
 
 impl Case {
@@ -87,10 +128,13 @@ impl Case {
         if fs::create_dir_all(program.parent().unwrap_or(Path::new("."))).is_err() {
             return false;
         }
-        let status = Command::new("gcc")
-            .args(FLAGS)
-            .arg("-I")
-            .arg(&self.include)
+        let status = Command::new(self.compiler.name)
+            .args(self.compiler.flags)
+            .args(
+                self.include
+                    .iter()
+                    .flat_map(|folder| [Path::new("-I"), folder]),
+            )
             .args(&self.sources)
             .args(["-lrt", "-lm", "-o"])
             .arg(&program)
@@ -124,7 +168,8 @@ pub fn posix(workspace: &Workspace) -> Result<Vec<Case>> {
                 cases.push(Case {
                     name: format!("{interface}/{number}"),
                     sources: vec![source],
-                    include: root.join("include"),
+                    include: vec![root.join("include")],
+                    compiler: &POSIX,
                 });
             }
         }
@@ -148,27 +193,47 @@ pub fn libc_test(workspace: &Workspace, folder: &Path) -> Result<Vec<Case>> {
             shared.push(source);
         }
     }
-    // What it expects to be made by its own rules.
-    let include = workspace.target().join("conformance/libc-test");
-    fs::create_dir_all(&include)?;
+    let made = workspace.target().join("conformance/libc-test");
+    fs::create_dir_all(&made)?;
+    make_options(&common, &made)?;
     let mut cases = Vec::new();
     for kind in ["functional", "regression"] {
         for source in sorted(&folder.join("src").join(kind))? {
             let Some(name) = name_of(&source).strip_suffix(".c").map(str::to_owned) else {
                 continue;
             };
-            if !needs_more(&source)? {
+            if !needs_more(&source)? && !needs_linker(&source)? {
                 let mut sources = vec![source];
                 sources.extend(shared.iter().cloned());
                 cases.push(Case {
                     name: format!("libc-test/{kind}/{name}"),
                     sources,
-                    include: common.clone(),
+                    include: vec![made.clone(), common.clone()],
+                    compiler: &LIBC_TEST,
                 });
             }
         }
     }
     Ok(cases)
+}
+
+/// The header that libc-test's own rules make.
+fn make_options(common: &Path, made: &Path) -> Result<()> {
+    let mut command = Command::new(LIBC_TEST.name);
+    command.args(["-D_POSIX_C_SOURCE=200809L", "-E", "-P", "-x", "c"]);
+    let text = output_of(command.arg(common.join(OPTIONS).with_extension("h.in")))?;
+    let behind = text.split_once(OPTIONS_BEGIN).map(|(_, behind)| behind);
+    let behind = behind.with_context(|| format!("{OPTIONS}.in has no {OPTIONS_BEGIN}"))?;
+    let lines = behind.lines().filter(|line| !line.trim().is_empty());
+    let header: String = lines.map(|line| format!("#define {line}\n")).collect();
+    fs::write(made.join(OPTIONS), header).context("writing options.h")
+}
+
+/// Whether a case is of shared libraries, or a part of one, which no static program has.
+fn needs_linker(source: &Path) -> Result<bool> {
+    let text = String::from_utf8_lossy(&fs::read(source)?).into_owned();
+    let has_rules = source.with_extension("mk").exists();
+    Ok(has_rules || text.contains("dlopen("))
 }
 
 fn needs_more(source: &Path) -> Result<bool> {
