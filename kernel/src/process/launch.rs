@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU16, Ordering};
+use hearth_abi::resources::Lowered;
 
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::frames::Owner;
@@ -225,6 +226,7 @@ impl Process {
             streams: Streams::new(),
             files: JobFiles::none(),
             signals: Signals::new(),
+            lowered: Lowered::default(),
             clock: Clock {
                 started: Instant::ZERO,
                 limit: None,

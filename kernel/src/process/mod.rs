@@ -45,6 +45,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use hearth_abi::resources::Lowered;
 use kernel_core::crash::Registers;
 use kernel_core::futex::Queues;
 use kernel_core::program::Memory;
@@ -158,6 +159,8 @@ struct Process {
     files: JobFiles,
     /// What all its threads share of signals.
     signals: Signals,
+    /// Limits of resources that it has lowered.
+    lowered: Lowered,
     clock: Clock,
     account: Account,
 }

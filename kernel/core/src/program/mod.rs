@@ -42,7 +42,7 @@ use crate::paging::{MapError, PageSize, PageTable};
 use crate::phys::PhysMem;
 use crate::readahead::{self, ReadAhead};
 use crate::retention::{Policy, ProgramId, frames_of};
-use crate::space::{MapRequest, Pages, Space};
+use crate::space::{Limits, MapRequest, Pages, Space};
 pub use access::{BadAddress, Missing, UserSlice, UserView};
 use alloc::vec::Vec;
 pub use fetching::Fetch;
@@ -283,6 +283,11 @@ impl Memory {
     /// The page table, to be activated.
     pub fn table(&self) -> PageTable {
         self.table
+    }
+
+    /// Changes how much may be mapped.
+    pub fn limit_mappings(&mut self, change: impl FnOnce(&mut Limits)) {
+        change(&mut self.space.limits);
     }
 
     /// The regions.

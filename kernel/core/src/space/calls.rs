@@ -118,7 +118,14 @@ impl Space {
             let fits = new <= layout::MMAP_TOP
                 && new - old <= self.memory_bytes
                 && self.is_free(old, new)
-                && self.len() < REGIONS_MAX;
+                && self.len() < REGIONS_MAX
+                && self.may_have(
+                    Pages {
+                        start: old,
+                        end: new,
+                    },
+                    true,
+                );
             if !fits {
                 return (self.heap_end, nothing);
             }
@@ -221,6 +228,10 @@ impl Space {
         kind: impl FnOnce(u64) -> Kind,
     ) -> Result<Mapped, Errno> {
         let pages = self.place(request)?;
+        let is_shared = request.flags & map::SHARED != 0;
+        if !self.may_have(pages, protection == Protection::ReadWrite && !is_shared) {
+            return Err(Errno::ENOMEM);
+        }
         if self.len() + self.splits(pages.start, pages.end) + 1 > REGIONS_MAX {
             return Err(Errno::ENOMEM);
         }
@@ -270,6 +281,10 @@ impl Space {
         }
         if protection == Protection::ReadWrite && self.shows_shared(pages) {
             return Err(Errno::EACCES);
+        }
+        // All of it counts as data then, be it shared or not, which Linux has more exactly.
+        if protection == Protection::ReadWrite && !self.may_have(pages, true) {
+            return Err(Errno::ENOMEM);
         }
         if self.len() + self.splits(pages.start, pages.end) > REGIONS_MAX {
             return Err(Errno::ENOMEM);

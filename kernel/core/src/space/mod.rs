@@ -113,6 +113,32 @@ pub struct Space {
     heap_end: u64,
     /// Largest single writable mapping in bytes: the memory of the node.
     memory_bytes: u64,
+    /// What the program wants to have mapped at most.
+    pub limits: Limits,
+}
+
+/// How many bytes a program may have mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In all, but for the stack's guard.
+    pub all: u64,
+    /// That it may write to and does not share: data, heap, mappings.
+    pub data: u64,
+}
+
+impl Limits {
+    const NONE: Self = Self {
+        all: u64::MAX,
+        data: u64::MAX,
+    };
+}
+
+impl Region {
+    /// Whether it counts as data.
+    fn is_data(&self) -> bool {
+        let is_shared = matches!(self.kind, Kind::SharedMemory { shared: true, .. });
+        self.protection == Protection::ReadWrite && self.kind != Kind::Stack && !is_shared
+    }
 }
 
 impl Space {
@@ -125,6 +151,7 @@ impl Space {
             heap_start: image.end(),
             heap_end: image.end(),
             memory_bytes,
+            limits: Limits::NONE,
         };
         for segment in &image.segments {
             let class = match segment.class {
@@ -183,6 +210,23 @@ impl Space {
         debug_assert!(start < end && start.is_multiple_of(PAGE_SIZE));
         debug_assert!(self.is_free(start, end));
         self.regions.insert(start, (end, protection, kind));
+    }
+
+    /// Whether the program may have these pages mapped, instead of what is there now.
+    fn may_have(&self, pages: Pages, is_data: bool) -> bool {
+        if self.limits == Limits::NONE {
+            return true;
+        }
+        let length = pages.end.saturating_sub(pages.start);
+        let (mut all, mut data) = (length, if is_data { length } else { 0 });
+        for region in self.regions().filter(|region| region.kind != Kind::Guard) {
+            let inside = region.end.min(pages.end);
+            let inside = inside.saturating_sub(region.start.max(pages.start));
+            let kept = region.end - region.start - inside;
+            all += kept;
+            data += if region.is_data() { kept } else { 0 };
+        }
+        all <= self.limits.all && (!is_data || data <= self.limits.data)
     }
 
     /// Whether no region touches the range.

@@ -144,6 +144,14 @@ impl Space {
         if grows && region.protection == Protection::ReadWrite && grown > self.memory_bytes {
             return Err(Errno::ENOMEM);
         }
+        // Wherever the new ones are.
+        let more = Pages {
+            start: 0,
+            end: grown.saturating_sub(old.end - old.start),
+        };
+        if grows && !self.may_have(more, region.is_data()) {
+            return Err(Errno::ENOMEM);
+        }
         let in_place = range(old.start, grown);
         let new = if is_fixed {
             self.fixed_place(new_address, grown, old)?
