@@ -114,9 +114,9 @@ pub(crate) fn arguments(
             spec.cards.of(node).device()
         ),
     );
-    if spec.instruction_clock {
+    if let Some(shift) = spec.instruction_shift {
         // With sleep=off an idle guest would jump to its next timer, and time-outs would storm.
-        add("-icount", "shift=0,sleep=on".to_owned());
+        add("-icount", format!("shift={shift},sleep=on"));
     }
     if spec.debugged.contains(&node) {
         let socket = escape_commas(&paths.debugger_socket(node));
@@ -240,7 +240,7 @@ mod tests {
             },
             image: "/img/hearth.efi".into(),
             command_line: "hearth.console=ttyS0".to_owned(),
-            instruction_clock: firmware == Firmware::Direct,
+            instruction_shift: (firmware == Firmware::Direct).then_some(0),
             trace: (firmware == Firmware::Uefi).then(|| "int".to_owned()),
             debugged: match firmware {
                 Firmware::Direct => vec![3],

@@ -217,7 +217,7 @@ mod tests {
             cards: Cards::default(),
             image: "/dev/null".into(),
             command_line: String::new(),
-            instruction_clock: false,
+            instruction_shift: None,
             trace: None,
             debugged: Vec::new(),
         }

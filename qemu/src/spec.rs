@@ -137,9 +137,11 @@ pub struct Spec {
     /// Kernel command line: given to QEMU with [`Firmware::Direct`], to the boot service otherwise.
     /// Empty leaves the default.
     pub command_line: String,
-    /// Machines' clocks count instructions instead of time (`-icount`): slow, but a count of the
-    /// time-stamp counter is then a count of instructions.
-    pub instruction_clock: bool,
+    /// Machines' clocks count instructions instead of time (`-icount`), each of 2 to the power of
+    /// this nanoseconds: slow, but with 0 a count of the time-stamp counter is a count of
+    /// instructions. A higher one lets the clock keep up with that of others.
+    #[serde(default)]
+    pub instruction_shift: Option<u8>,
     /// What each machine's QEMU writes to its own log, [`crate::Paths::trace_log`]: items of QEMU's
     /// `-d`, for example `int` for interrupts and exceptions. None writes no such log.
     #[serde(default)]
@@ -200,7 +202,7 @@ impl Spec {
 
     /// The option of `hearth up` that only emulated machines can serve, if one is used.
     pub(crate) fn needs_emulation(&self) -> Option<&'static str> {
-        if self.instruction_clock {
+        if self.instruction_shift.is_some() {
             return Some("--icount");
         }
         self.trace.as_ref().map(|_| "--trace")
@@ -260,7 +262,7 @@ impl Spec {
             cards: Cards::default(),
             image: PathBuf::from("/dev/null"),
             command_line: String::new(),
-            instruction_clock: false,
+            instruction_shift: None,
             trace: None,
             debugged: Vec::new(),
         }

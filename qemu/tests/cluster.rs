@@ -44,7 +44,7 @@ impl Lab {
             // Never loaded: nothing answers DHCP here.
             image: STANDIN.into(),
             command_line: String::new(),
-            instruction_clock: false,
+            instruction_shift: None,
             trace: None,
             debugged: Vec::new(),
         };

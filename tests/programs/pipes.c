@@ -12,8 +12,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -483,8 +485,80 @@ static void many(void)
     }
 }
 
+/* What ioctl says of bytes that wait, and how it makes calls not wait. */
+static void asked(void)
+{
+    int ends[2], waiting = -1, counter = eventfd(1, 0), yes = 1;
+    HOLDS(pipe(ends) == 0 && counter >= 0);
+    HOLDS(ioctl(ends[0], FIONREAD, &waiting) == 0 && waiting == 0);
+    HOLDS(write(ends[1], "12345", 5) == 5);
+    HOLDS(ioctl(ends[0], FIONREAD, &waiting) == 0 && waiting == 5);
+    HOLDS(ioctl(ends[1], FIONREAD, &waiting) == 0 && waiting == 5);
+    FAILS(ioctl(counter, FIONREAD, &waiting), ENOTTY);
+    char five[5];
+    HOLDS(read(ends[0], five, 5) == 5);
+    HOLDS(ioctl(ends[0], FIONBIO, &yes) == 0 && (fcntl(ends[0], F_GETFL) & O_NONBLOCK) != 0);
+    FAILS(read(ends[0], five, 5), EAGAIN);
+    close(ends[0]);
+    close(ends[1]);
+    close(counter);
+}
+
+/* Standard output can be made not to wait, and takes a line all the same. */
+static void streams(void)
+{
+    int flags = fcntl(1, F_GETFL);
+    HOLDS(flags >= 0 && fcntl(1, F_SETFL, flags | O_NONBLOCK) == 0);
+    HOLDS((fcntl(1, F_GETFL) & O_NONBLOCK) != 0);
+    HOLDS(write(1, NAME ": does not wait\n", sizeof NAME + 15) == sizeof NAME + 15);
+    HOLDS(fcntl(1, F_SETFL, flags) == 0 && (fcntl(1, F_GETFL) & O_NONBLOCK) == 0);
+}
+
+static int told_until(int fd, struct epoll_event *events, struct timespec *timeout, sigset_t *mask)
+{
+    return (int)syscall(SYS_epoll_pwait2, fd, events, 4, timeout, mask, 8);
+}
+
+static void watched_finely(void)
+{
+    int fd = epoll_create1(0), counter = eventfd(0, 0);
+    struct epoll_event event = { EPOLLIN, { .u64 = 7 } }, events[4];
+    HOLDS(epoll_ctl(fd, EPOLL_CTL_ADD, counter, &event) == 0);
+    struct timespec timeout = { 0, 20000000 };
+    long begin = now_ms();
+    HOLDS(told_until(fd, events, &timeout, NULL) == 0 && now_ms() - begin >= 19);
+    timeout.tv_nsec = 1000000000;
+    FAILS(told_until(fd, events, &timeout, NULL), EINVAL);
+    HOLDS(eventfd_write(counter, 1) == 0);
+    HOLDS(told_until(fd, events, NULL, NULL) == 1 && events[0].data.u64 == 7);
+    close(fd);
+    close(counter);
+}
+
+/* The mask of a call ends with it, also where the call fails. */
+static void masks(void)
+{
+    sigset_t all, before, after;
+    sigfillset(&all);
+    HOLDS(sigprocmask(SIG_SETMASK, NULL, &before) == 0);
+    void *volatile nowhere = (void *)16;
+    struct timespec timeout = { 1, 0 };
+    FAILS(ppoll(nowhere, 1, &timeout, &all), EFAULT);
+    fd_set none;
+    FD_ZERO(&none);
+    FD_SET(200, &none);
+    FAILS(pselect(201, &none, NULL, NULL, &timeout, &all), EBADF);
+    FAILS(epoll_pwait(1, nowhere, 1, 0, &all), EINVAL);
+    HOLDS(sigprocmask(SIG_SETMASK, NULL, &after) == 0);
+    HOLDS(memcmp(&before, &after, 8) == 0);
+}
+
 int main(void)
 {
+    asked();
+    streams();
+    watched_finely();
+    masks();
     plain();
     without_waiting();
     broken();

@@ -156,6 +156,21 @@ static void limits(void)
     limit.rlim_cur = 4096;
     limit.rlim_max = 4096;
     check(setrlimit(RLIMIT_NOFILE, &limit) == -1 && errno == EPERM, "raising a limit");
+    int first = dup(1);
+    limit.rlim_cur = (rlim_t)first + 1;
+    limit.rlim_max = 256;
+    check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "lowering RLIMIT_NOFILE");
+    check(dup(1) == -1 && errno == EMFILE, "a descriptor beyond the limit");
+    check(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == (rlim_t)first + 1 &&
+          limit.rlim_max == 256, "RLIMIT_NOFILE when it was lowered");
+    limit.rlim_cur = 256;
+    check(setrlimit(RLIMIT_NOFILE, &limit) == 0 && close(first) == 0, "raising it again");
+    limit.rlim_cur = 0;
+    limit.rlim_max = RLIM_INFINITY;
+    check(setrlimit(RLIMIT_DATA, &limit) == 0 && sbrk(1 << 20) == (void *)-1 && errno == ENOMEM,
+          "RLIMIT_DATA");
+    limit.rlim_cur = RLIM_INFINITY;
+    check(setrlimit(RLIMIT_DATA, &limit) == 0, "no RLIMIT_DATA");
     check(getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0, "RLIMIT_CORE");
     check(getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur == 1, "RLIMIT_NPROC");
     check(getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY, "RLIMIT_AS");

@@ -225,6 +225,57 @@ static void spinning(void)
         CHECK(pthread_join(threads[i], NULL));
 }
 
+// The clock of another thread goes on while that computes, stands while it waits, and never goes
+// back.
+static atomic_int computes = 1;
+
+static void *compute(void *argument)
+{
+    flag = 1;
+    while (computes)
+        ;
+    flag = 2;
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+    return argument;
+}
+
+static long clock_us(clockid_t clock)
+{
+    struct timespec now;
+    CHECK(clock_gettime(clock, &now));
+    return now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void clocks(void)
+{
+    pthread_t thread;
+    clockid_t clock;
+    flag = 0;
+    pthread_mutex_lock(&mutex);
+    CHECK(pthread_create(&thread, NULL, compute, NULL));
+    CHECK(pthread_getcpuclockid(thread, &clock));
+    while (!flag)
+        sched_yield();
+    long last = clock_us(clock), first = last;
+    while (last - first < 20000) {
+        long now = clock_us(clock);
+        HOLDS(now >= last);
+        last = now;
+        usleep(100);
+    }
+    computes = 0;
+    while (flag != 2)
+        sched_yield();
+    usleep(50000);
+    long before = clock_us(clock);
+    HOLDS(before >= last);
+    usleep(50000);
+    HOLDS(clock_us(clock) - before < 40000);
+    pthread_mutex_unlock(&mutex);
+    CHECK(pthread_join(thread, NULL));
+}
+
 static _Thread_local volatile sig_atomic_t caught;
 static atomic_int ready;
 
@@ -484,6 +535,7 @@ int main(void)
     semaphores();
     readers();
     spinning();
+    clocks();
     signals();
     many_signals();
     robust_mutexes();

@@ -210,6 +210,14 @@ pub mod seek {
     pub const HOLE: u64 = 4;
 }
 
+/// Commands of ioctl.
+pub mod ioctl {
+    /// Bytes that can be read at once.
+    pub const FIONREAD: u32 = 0x541b;
+    /// Whether calls wait.
+    pub const FIONBIO: u32 = 0x5421;
+}
+
 /// Commands of fcntl.
 pub mod fcntl {
     /// A copy of the descriptor.

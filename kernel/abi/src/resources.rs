@@ -6,6 +6,8 @@
 //!
 //! Invariant: every byte of a structure is written, those without a meaning here as zeros.
 
+use crate::errno::Errno;
+
 /// Ticks of times(2) in a second, which the auxiliary vector tells programs, too.
 pub const TICKS_PER_SECOND: u64 = 100;
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -127,7 +129,7 @@ pub struct Limits {
 
 impl Limits {
     /// The limit of a resource by its number; `None` where there is no such resource. It is the
-    /// soft limit and the hard one: a program can change neither.
+    /// soft limit and the hard one, until the program has lowered them ([`Lowered`]).
     pub const fn of(&self, resource: u64) -> Option<u64> {
         const ALONE: u64 = 1;
         Some(match resource {
@@ -146,9 +148,51 @@ impl Limits {
     }
 }
 
-/// `struct rlimit` of a limit.
-pub fn rlimit(limit: u64) -> [u8; RLIMIT_BYTES] {
-    words(&[limit, limit])
+/// Resources whose limits a program can lower: those that are kept then, and that of the stack,
+/// which programs lower to have more room for others.
+pub const DATA: u64 = 2;
+const STACK: u64 = 3;
+/// See above: descriptors.
+pub const DESCRIPTORS: u64 = 7;
+/// See above: memory that is mapped.
+pub const ADDRESS_SPACE: u64 = 9;
+const RESOURCES: usize = 16;
+
+/// Limits that a program has lowered, soft and hard, by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lowered([Option<[u64; 2]>; RESOURCES]);
+
+impl Lowered {
+    /// The soft and the hard limit of a resource; `None` where there is no such resource.
+    pub fn of(&self, resource: u64, limits: &Limits) -> Option<[u64; 2]> {
+        let limit = limits.of(resource)?;
+        Some(self.0[resource as usize].unwrap_or([limit; 2]))
+    }
+
+    /// Sets the soft and the hard limit of a resource: EPERM where the hard one would rise, or
+    /// where a limit that the node does not keep would change.
+    pub fn set(
+        &mut self,
+        resource: u64,
+        [soft, hard]: [u64; 2],
+        limits: &Limits,
+    ) -> Result<(), Errno> {
+        let before = self.of(resource, limits).ok_or(Errno::EINVAL)?;
+        if soft > hard {
+            return Err(Errno::EINVAL);
+        }
+        let can_change = matches!(resource, DATA | STACK | DESCRIPTORS | ADDRESS_SPACE);
+        if hard > before[1] || !can_change && [soft, hard] != before {
+            return Err(Errno::EPERM);
+        }
+        self.0[resource as usize] = Some([soft, hard]);
+        Ok(())
+    }
+}
+
+/// `struct rlimit` of a soft and a hard limit.
+pub fn rlimit(limits: [u64; 2]) -> [u8; RLIMIT_BYTES] {
+    words(&limits)
 }
 
 #[cfg(test)]
@@ -204,6 +248,29 @@ mod tests {
         assert_eq!(known, [8 << 20, 0, 40 << 20, 1, 256, 128].map(Some));
         assert_eq!(limits.of(9), Some(UNLIMITED));
         assert_eq!(limits.of(16), None);
-        assert_eq!(rlimit(7)[8], 7);
+        assert_eq!(rlimit([6, 7])[8], 7);
+    }
+
+    #[test]
+    fn limits_are_lowered_and_not_raised() {
+        let limits = Limits {
+            stack_bytes: 8 << 20,
+            memory_bytes: 1 << 30,
+            descriptors: 256,
+            signals: 128,
+        };
+        let mut lowered = Lowered::default();
+        assert_eq!(lowered.of(DESCRIPTORS, &limits), Some([256, 256]));
+        assert_eq!(lowered.set(DESCRIPTORS, [42, 100], &limits), Ok(()));
+        assert_eq!(lowered.of(DESCRIPTORS, &limits), Some([42, 100]));
+        assert_eq!(lowered.set(DESCRIPTORS, [100, 100], &limits), Ok(()));
+        let refused = lowered.set(DESCRIPTORS, [100, 101], &limits);
+        assert_eq!(refused, Err(Errno::EPERM));
+        let refused = lowered.set(DESCRIPTORS, [101, 100], &limits);
+        assert_eq!(refused, Err(Errno::EINVAL));
+        // One that nobody would keep, but for what it is already.
+        assert_eq!(lowered.set(0, [1, 1], &limits), Err(Errno::EPERM));
+        assert_eq!(lowered.set(0, [UNLIMITED; 2], &limits), Ok(()));
+        assert_eq!(lowered.set(16, [0, 0], &limits), Err(Errno::EINVAL));
     }
 }

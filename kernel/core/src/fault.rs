@@ -69,14 +69,14 @@ pub struct FilePage {
     pub attributes: Attributes,
 }
 
-/// A page of an object that is mapped.
+/// A page of an object that is mapped, be it of the node's store or of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectPage {
     /// Where it goes.
     pub page: VirtAddr,
-    /// Which of the program's files.
+    /// Which of the program's files, or of its shared memory objects.
     pub file: u16,
-    /// Number of the page in the file.
+    /// Number of the page in it.
     pub index: u64,
     /// How to map it.
     pub attributes: Attributes,
@@ -91,6 +91,10 @@ pub enum Decision {
     Object(ObjectPage),
     /// Map a copy of a page of an object, which is about to be written.
     ObjectCopy(ObjectPage),
+    /// Map a page of a shared memory object.
+    SharedMemory(ObjectPage),
+    /// Map a copy of a page of a shared memory object, which is about to be written.
+    SharedMemoryCopy(ObjectPage),
     /// Map a page of zeros.
     ZeroFill {
         /// The page.
@@ -298,6 +302,12 @@ pub fn decide(
             Access::Read | Access::Execute => Decision::Object(object),
         };
     }
+    if let Some((object, copied)) = shared_memory_page(&region, page) {
+        return match copied && access == Access::Write {
+            true => Decision::SharedMemoryCopy(object),
+            false => Decision::SharedMemory(object),
+        };
+    }
     match file_page(&region, page) {
         Some(file) => Decision::File(file),
         None => Decision::ZeroFill {
@@ -371,6 +381,32 @@ pub fn object_page(region: &Region, page: VirtAddr) -> Option<ObjectPage> {
         index: at.wrapping_add(shift) / PAGE_SIZE,
         attributes: Attributes::user(protection, Class::Object),
     })
+}
+
+/// The page of a shared memory object that a page of a region shows, be it there or not, and
+/// whether what is written to it is a copy.
+fn shared_memory_page(region: &Region, page: VirtAddr) -> Option<(ObjectPage, bool)> {
+    let Kind::SharedMemory {
+        object,
+        shared,
+        shift,
+        ..
+    } = region.kind
+    else {
+        return None;
+    };
+    // A page that is copied when it is written to is as those of files are.
+    let class = match shared {
+        true => Class::SharedMemory,
+        false => Class::Object,
+    };
+    let shown = ObjectPage {
+        page,
+        file: object,
+        index: page.as_u64().wrapping_add(shift) / PAGE_SIZE,
+        attributes: Attributes::user(shown(class, region.protection), class),
+    };
+    Some((shown, !shared))
 }
 
 /// Whether a page of a region shows nothing because the object that is mapped there ends before.

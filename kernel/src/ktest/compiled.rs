@@ -25,14 +25,22 @@ pub fn threads() -> Outcome {
     run_each(&["threads", "musl-threads"])
 }
 
-/// Pipes, event counters and epolls; memory as run times of languages manage it.
+/// Pipes, event counters and epolls; memory as run times of languages manage it; shared memory
+/// objects.
 pub fn channels() -> Outcome {
-    run_each(&["pipes", "musl-pipes", "mappings", "musl-mappings"])
+    run_each(&["pipes", "musl-pipes", "mappings", "musl-mappings"])?;
+    run_each(&["shared-memory", "musl-shared-memory"])
 }
 
-/// Threads of other languages, and OpenMP: with a team of one thread a core, and with more.
+/// Threads of other languages, OpenMP and rayon: with a team of one thread a core, and with more.
 pub fn languages() -> Outcome {
-    run_each(&["rust-threads", "cpp-threads", "omp-c", "omp-fortran"])?;
+    run_each(&[
+        "rust-threads",
+        "cpp-threads",
+        "rayon",
+        "omp-c",
+        "omp-fortran",
+    ])?;
     run_with(&["omp-c", "omp-fortran"], &[b"OMP_NUM_THREADS=7"])
 }
 

@@ -141,22 +141,22 @@ const TESTS: &[Test] = &[
     test_that(
         "channels",
         compiled::channels,
-        " memory=128M files=pipes,musl-pipes,mappings,musl-mappings",
+        " memory=128M files=pipes,musl-pipes,mappings,musl-mappings,shared-memory,musl-shared-memory",
     ),
     test_that(
         "channels-on-4-cores",
         compiled::channels,
-        " memory=128M cores=4 files=pipes,musl-pipes,mappings,musl-mappings",
+        " memory=128M cores=4 files=pipes,musl-pipes,mappings,musl-mappings,shared-memory,musl-shared-memory",
     ),
     test_that(
         "languages",
         compiled::languages,
-        " memory=256M files=rust-threads,cpp-threads,omp-c,omp-fortran",
+        " memory=256M files=rust-threads,cpp-threads,rayon,omp-c,omp-fortran",
     ),
     test_that(
         "languages-on-4-cores",
         compiled::languages,
-        " memory=256M cores=4 files=rust-threads,cpp-threads,omp-c,omp-fortran",
+        " memory=256M cores=4 files=rust-threads,cpp-threads,rayon,omp-c,omp-fortran",
     ),
     test_that(
         "goroutines",

@@ -38,6 +38,11 @@ struct Seat {
     idle: u64,
     /// Signals that wait for the thread that runs there.
     signals: usize,
+    /// What the clock of that thread showed when it came, what [`Self::user`] was then, and the
+    /// most that the clock has shown since.
+    before: u64,
+    user_before: u64,
+    shown: u64,
 }
 
 impl Cores {
@@ -119,6 +124,26 @@ impl Cores {
         let seat = &self.seats[core.number()];
         let (user, idle) = (since(seat.entered, now), since(seat.slept, now));
         (seat.user + user, seat.idle + idle)
+    }
+
+    /// A thread whose clock shows so many counts runs on a core from now on.
+    pub(super) fn set_counts(&mut self, core: Core, counts: u64) {
+        let seat = &mut self.seats[core.number()];
+        (seat.before, seat.user_before, seat.shown) = (counts, seat.user, 0);
+    }
+
+    /// What the clock of the thread that runs on a core shows to another.
+    pub(super) fn show(&mut self, core: Core, now: u64) -> u64 {
+        let (user, _) = self.times(core, now);
+        let seat = &mut self.seats[core.number()];
+        let counts = seat.before + user.saturating_sub(seat.user_before);
+        seat.shown = seat.shown.max(counts);
+        seat.shown
+    }
+
+    /// The most that the clock of the thread that runs on a core has shown; 0 where nobody asked.
+    pub(super) fn shown(&self, core: Core) -> u64 {
+        self.seats[core.number()].shown
     }
 
     /// How often a core has changed from a thread to another.

@@ -13,6 +13,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU16, Ordering};
+use hearth_abi::resources::Lowered;
 
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::frames::Owner;
@@ -310,6 +311,7 @@ impl Process {
             streams: Streams::new(),
             files: JobFiles::none(),
             signals: Signals::new(),
+            lowered: Lowered::default(),
             clock: Clock {
                 started: Instant::ZERO,
                 limit: None,

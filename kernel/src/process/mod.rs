@@ -48,6 +48,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use hearth_abi::resources::Lowered;
 use kernel_core::crash::Registers;
 use kernel_core::futex::Queues;
 use kernel_core::program::Memory;
@@ -195,6 +196,8 @@ struct Process {
     files: JobFiles,
     /// What all its threads share of signals.
     signals: Signals,
+    /// Limits of resources that it has lowered.
+    lowered: Lowered,
     clock: Clock,
     account: Account,
 }

@@ -59,6 +59,7 @@ impl Process {
         self.collect_pages(services);
         self.chase(services);
         self.push_output(services);
+        self.offer_input();
         self.threads.wake_news();
         self.threads.expire(time::now().as_micros());
         if let Err(ending) = self.look_for_end(services) {

@@ -50,6 +50,17 @@ impl Streams {
         }
     }
 
+    /// Bytes of the input that have come.
+    pub(super) fn readable(&self) -> usize {
+        let read = self.read.as_ref().map_or(0, |done| done.data.len());
+        self.unread.len() + read
+    }
+
+    /// Whether a read would not wait: there is input, or its end.
+    pub(super) fn has_input(&self) -> bool {
+        self.read.is_some() || !self.unread.is_empty()
+    }
+
     /// Takes completions: errors of writes are kept for the next one, a read for its reader.
     pub(super) fn collect(&mut self, services: &mut dyn NodeServices) {
         while let Some(done) = services.take_io() {

@@ -83,6 +83,8 @@ pub(super) struct Thread {
     pub(super) user_counts: u64,
     /// Those that the process's account has already.
     pub(super) told_counts: u64,
+    /// The most that another thread was told of: its clock does not go back behind that.
+    pub(super) shown_counts: u64,
 }
 
 impl Thread {
@@ -103,6 +105,7 @@ impl Thread {
             calls: 0,
             user_counts: 0,
             told_counts: 0,
+            shown_counts: 0,
         })
     }
 
@@ -113,6 +116,11 @@ impl Thread {
         thread.state = FpuState::of_registers();
         thread.signals = signals::Thread::new(self.signals.mask());
         thread
+    }
+
+    /// What its clock of processor time shows, in counts of the time-stamp counter.
+    pub(super) fn counts(&self) -> u64 {
+        (self.told_counts + self.user_counts).max(self.shown_counts)
     }
 
     /// The floating-point registers as they were kept last.

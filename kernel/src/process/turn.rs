@@ -131,12 +131,14 @@ impl Process {
             self.cores.set_registers_of(core, Some(tid));
         }
         thread.last_core = core;
+        self.cores.set_counts(core, thread.counts());
         Some(thread)
     }
 
     /// Takes a thread back that does not run any more.
     fn put_back(&mut self, core: Core, mut thread: Box<Thread>, flow: Flow) {
         let tid = thread.tid;
+        thread.shown_counts = thread.shown_counts.max(self.cores.shown(core));
         self.account.take(&mut thread);
         if flow == Flow::Gone {
             self.cores.set_registers_of(core, None);

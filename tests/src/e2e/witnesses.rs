@@ -257,17 +257,24 @@ fn between(entries: &[Entry], first: u64, last: u64) -> Option<Vec<u64>> {
 }
 
 /// Nothing at all interrupts a program on the cores that have no part in the node's own work; on
-/// the boot core it is the heartbeat.
+/// the boot core it is the heartbeat. Neither where threads compute each for itself, nor where they
+/// share loops and wait for each other.
 fn undisturbed(cluster: &Cluster) -> Result<()> {
+    computes(cluster, "noise", "400")?;
+    computes(cluster, "omp-stream", "1")?;
+    computes(cluster, "omp-matrix", "1")
+}
+
+fn computes(cluster: &Cluster, name: &str, argument: &str) -> Result<()> {
     let log = trace(cluster)?;
     let start = fs::metadata(&log)?.len() as usize;
     let done = cluster
-        .hearth(&["run", "-n", "1", &cluster.program("noise"), "--", "400"])?
+        .hearth(&["run", "-n", "1", &cluster.program(name), "--", argument])?
         .expect_code(0)?;
     let log = fs::read(&log)?;
     let entries = entries(&String::from_utf8_lossy(&log[start..]))?;
     let mut cores = 0;
-    for line in done.out().lines() {
+    for line in done.out().lines().filter(|line| line.contains(": core ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, "core", core, first, last, _] = words[..] else {
             anyhow::bail!("the program printed {line:?}");
@@ -276,14 +283,14 @@ fn undisturbed(cluster: &Cluster) -> Result<()> {
         let came = between(&entries, address(first)?, address(last)?)
             .with_context(|| format!("core {core} is not in QEMU's log"))?;
         crate::figure(
-            "noise",
+            name,
             &format!("entries_core_{core}"),
             came.len() as f64,
             "interrupts",
         );
         ensure!(
             core == "0" || came.is_empty(),
-            "core {core} was interrupted while it computed, at {came:x?}"
+            "{name}: core {core} was interrupted while it computed, at {came:x?}"
         );
         // About one a second, for some seconds.
         ensure!(

@@ -444,7 +444,7 @@ mod tests {
             cards: hearth_qemu::Cards::default(),
             image: "/dev/null".into(),
             command_line: String::new(),
-            instruction_clock: false,
+            instruction_shift: None,
             trace: None,
             debugged: Vec::new(),
         };

@@ -75,6 +75,11 @@ impl Description {
         self.status & open::PATH != 0
     }
 
+    /// Whether it may be read by it.
+    pub const fn reads(&self) -> bool {
+        self.status & open::ACCESS_MODE != open::WRITE_ONLY
+    }
+
     /// Whether it may be written by it.
     pub const fn writes(&self) -> bool {
         self.status & open::ACCESS_MODE != open::READ_ONLY
@@ -96,6 +101,8 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct Descriptors {
     slots: Vec<Option<Slot>>,
+    /// No new descriptor has this number or a higher one.
+    limit: usize,
     descriptions: Vec<Option<Description>>,
     /// What is behind those that are channels.
     pub channels: Channels,
@@ -131,9 +138,15 @@ impl Descriptors {
         };
         Self {
             slots: (0..3).map(slot).collect(),
+            limit: DESCRIPTORS_MAX,
             descriptions: (0..3).map(stream).collect(),
             channels: Channels::default(),
         }
+    }
+
+    /// No new descriptor has this number or a higher one from now on; those that there are stay.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.min(DESCRIPTORS_MAX);
     }
 
     /// What a descriptor refers to. Of the register only the lower half counts: descriptors are
@@ -162,9 +175,17 @@ impl Descriptors {
     /// Opens a place with flags of open: the lowest descriptor that is free.
     pub fn open(&mut self, place: Place, flags: u64) -> Result<u64, Errno> {
         self.reserve(1)?;
-        let kept = open::APPEND | open::NONBLOCK | open::DIRECTORY | open::PATH;
+        let kept = open::ACCESS_MODE | open::APPEND | open::NONBLOCK;
+        let kept = kept | open::DIRECTORY | open::PATH;
         let status = (flags & kept) | open::LARGEFILE;
         Ok(self.add(Opened::Place(place), status, flags))
+    }
+
+    /// Whether any descriptor refers to a place.
+    pub fn has_open(&self, place: Place) -> bool {
+        let descriptions = self.descriptions.iter().flatten();
+        let mut opened = descriptions.map(|description| description.opened);
+        opened.any(|opened| opened == Opened::Place(place))
     }
 
     /// Opens a file that an I/O service has opened with these flags.
@@ -271,7 +292,7 @@ impl Descriptors {
     pub fn copy(&mut self, fd: u64, least: u64, close_on_exec: bool) -> Result<u64, Errno> {
         let slot = self.slot(fd)?;
         let least = least as u32 as usize;
-        if least >= DESCRIPTORS_MAX {
+        if least >= self.limit {
             return Err(Errno::EINVAL);
         }
         let to = self.free_from(least)?;
@@ -288,7 +309,7 @@ impl Descriptors {
     ) -> Result<(u64, Option<Opened>), Errno> {
         let slot = self.slot(fd)?;
         let to = to as u32 as usize;
-        if to >= DESCRIPTORS_MAX {
+        if to >= self.limit {
             return Err(Errno::EBADF);
         }
         if to == fd as u32 as usize {
@@ -368,7 +389,7 @@ impl Descriptors {
     /// The lowest free number from `least` on.
     fn free_from(&self, least: usize) -> Result<usize, Errno> {
         let free = |&fd: &usize| self.slots.get(fd).is_none_or(Option::is_none);
-        let fd = (least..DESCRIPTORS_MAX).find(free);
+        let fd = (least..self.limit).find(free);
         fd.ok_or(Errno::EMFILE)
     }
 

@@ -6,13 +6,15 @@
 //! | [`Files`] | the names, and what a path leads to |
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
 //! | [`NodeFile`] | the small files of the node |
+//! | [`shared_memory`] | shared memory objects: what a program makes in `/dev/shm` |
 //! | [`channels`] | pipes, event counters and epolls |
 //! | [`ready`] | what poll, select and epoll say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
 //!
-//! There are two directories, `/` and `/with`. The program works in `/with`, so that one which
-//! opens its input by a bare name finds it. Everything is there to be read and nothing to be
-//! written. What is written to a pipe is for the program itself.
+//! There are three directories, `/`, `/with` and `/dev/shm`. The program works in `/with`, so that
+//! one which opens its input by a bare name finds it. What was there before the program is there to
+//! be read and not to be written. What is written to a pipe or to a shared memory object is for the
+//! program itself.
 //!
 //! Neighbours: `kernel::process::files` fills [`Files`] from the launch block,
 //! `kernel::process::calls` answers the program's calls with this; the bytes are in
@@ -26,6 +28,7 @@ mod epoll;
 mod node;
 mod path;
 pub mod ready;
+pub mod shared_memory;
 pub mod stat;
 
 use alloc::string::String;
@@ -38,6 +41,7 @@ use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open};
 pub use node::{NodeFile, PROGRAM_LINK};
 pub use path::{NAME_MAX, PATH_MAX, is_of_node};
+pub use shared_memory::SharedMemory;
 
 /// A file that the launch named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,10 @@ pub enum Place {
     File(u16),
     /// A file of the node.
     Node(NodeFile),
+    /// `/dev/shm`.
+    SharedDirectory,
+    /// The shared memory object with this number.
+    SharedMemory(u16),
 }
 
 impl Place {
@@ -68,6 +76,8 @@ impl Place {
     pub const WORKING: Self = Self::With;
     /// See [`Place::WORKING`].
     pub const WORKING_PATH: &[u8] = b"/with";
+    /// The directory of shared memory objects.
+    pub const SHARED_PATH: &[u8] = b"/dev/shm";
 
     /// Whether it is a device of the node.
     pub const fn is_device(self) -> bool {
@@ -76,7 +86,12 @@ impl Place {
 
     /// Whether it is a directory.
     pub const fn is_directory(self) -> bool {
-        matches!(self, Self::Root | Self::With)
+        matches!(self, Self::Root | Self::With | Self::SharedDirectory)
+    }
+
+    /// Whether it is of the shared memory, which the program may change.
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::SharedDirectory | Self::SharedMemory(_))
     }
 }
 
@@ -84,6 +99,8 @@ impl Place {
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     list: Vec<File>,
+    /// What the program has made in `/dev/shm`.
+    pub shared: SharedMemory,
 }
 
 impl Files {
@@ -91,7 +108,8 @@ impl Files {
     /// read so.
     pub fn new(list: Vec<File>) -> Self {
         assert!(list.len() <= usize::from(u16::MAX), "too many files");
-        Self { list }
+        let shared = SharedMemory::default();
+        Self { list, shared }
     }
 
     /// The file with a number that [`Files::resolve`] gave.
@@ -108,12 +126,31 @@ impl Files {
     pub fn resolve(&self, from: Place, path: &[u8]) -> Result<Place, Errno> {
         match path::walk(self, from, path)? {
             path::Found::There(place) => Ok(place),
-            path::Found::Absent => Err(Errno::ENOENT),
+            path::Found::Absent | path::Found::New(_) => Err(Errno::ENOENT),
         }
     }
 
-    /// What open answers: as on a file system that is mounted to be read only.
-    pub fn open(&self, from: Place, path: &[u8], flags: u64) -> Result<Place, Errno> {
+    /// The name that a path has for a shared memory object, be it there or not; `None` where it
+    /// leads to anything else.
+    pub fn shared_name<'p>(&self, from: Place, path: &'p [u8]) -> Option<&'p [u8]> {
+        match path::walk(self, from, path).ok()? {
+            path::Found::New(name) => Some(name),
+            path::Found::There(Place::SharedMemory(_)) => {
+                path.split(|&byte| byte == b'/').next_back()
+            }
+            path::Found::There(_) | path::Found::Absent => None,
+        }
+    }
+
+    /// What open answers: as on a file system that is mounted to be read only, but for shared
+    /// memory objects, which it makes with the rights `mode`.
+    pub fn open(
+        &mut self,
+        from: Place,
+        path: &[u8],
+        flags: u64,
+        mode: u32,
+    ) -> Result<Place, Errno> {
         let creates = flags & open::CREATE != 0;
         let found = path::walk(self, from, path)?;
         let place = match found {
@@ -121,8 +158,14 @@ impl Files {
                 return Err(Errno::EEXIST);
             }
             path::Found::There(place) => place,
+            path::Found::New(_) if creates && flags & open::DIRECTORY != 0 => {
+                return Err(Errno::EINVAL);
+            }
+            path::Found::New(name) if creates => {
+                return Ok(Place::SharedMemory(self.shared.create(name, mode)?));
+            }
             path::Found::Absent if creates => return Err(Errno::EROFS),
-            path::Found::Absent => return Err(Errno::ENOENT),
+            path::Found::Absent | path::Found::New(_) => return Err(Errno::ENOENT),
         };
         if flags & open::PATH != 0 {
             return match !place.is_directory() && flags & open::DIRECTORY != 0 {
@@ -136,17 +179,18 @@ impl Files {
             false if flags & open::DIRECTORY != 0 => Err(Errno::ENOTDIR),
             true if no_name => Err(Errno::EROFS),
             true if writes || creates => Err(Errno::EISDIR),
-            false if writes && !place.is_device() => Err(Errno::EROFS),
+            false if writes && !place.is_device() && !place.is_shared() => Err(Errno::EROFS),
             _ => Ok(place),
         }
     }
 
-    /// What access answers about a place: everything may be read, directories be passed.
+    /// What access answers about a place: everything may be read, directories be passed. The
+    /// program's user may do with its shared memory objects what it wants to.
     pub fn access(place: Place, mode: u64) -> Result<(), Errno> {
         if mode & !(access::READ | access::WRITE | access::EXECUTE) != 0 {
             return Err(Errno::EINVAL);
         }
-        if mode & access::WRITE != 0 && !place.is_device() {
+        if mode & access::WRITE != 0 && !place.is_device() && !place.is_shared() {
             return Err(Errno::EROFS);
         }
         match mode & access::EXECUTE != 0 && !place.is_directory() {

@@ -23,14 +23,16 @@ pub fn is_of_node(path: &[u8]) -> bool {
 
 /// What is at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Found<'p> {
     There(Place),
     /// Nothing, in a directory that is there.
     Absent,
+    /// Nothing, in the directory of shared memory objects: one may be made with this name.
+    New(&'p [u8]),
 }
 
 /// Follows a path from the directory `from`; the path is without its zero byte.
-pub(super) fn walk(files: &Files, from: Place, path: &[u8]) -> Result<Found, Errno> {
+pub(super) fn walk<'p>(files: &Files, from: Place, path: &'p [u8]) -> Result<Found<'p>, Errno> {
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -40,16 +42,25 @@ pub(super) fn walk(files: &Files, from: Place, path: &[u8]) -> Result<Found, Err
     if let Some(file) = NodeFile::at(path) {
         return Ok(Found::There(Place::Node(file)));
     }
-    let mut at = match path[0] {
-        b'/' => Found::There(Place::Root),
-        _ => Found::There(from),
+    let mut before = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    if before.any(|(at, _)| NodeFile::at(&path[..at]).is_some()) {
+        return Err(Errno::ENOTDIR);
+    }
+    let in_shared = path.strip_prefix(Place::SHARED_PATH);
+    let in_shared = in_shared.filter(|rest| matches!(rest.first(), None | Some(b'/')));
+    let (mut at, path) = match (in_shared, path[0]) {
+        (Some(rest), _) => (Found::There(Place::SharedDirectory), rest),
+        (None, b'/') => (Found::There(Place::Root), path),
+        (None, _) => (Found::There(from), path),
     };
     for name in path.split(|&byte| byte == b'/') {
         let place = match at {
             Found::There(place) => place,
             // `absent/` is a directory to be made; `absent/more` is in no directory.
             Found::Absent if name.is_empty() => continue,
-            Found::Absent => return Err(Errno::ENOENT),
+            // What is made there is no directory.
+            Found::New(_) if name.is_empty() => return Err(Errno::ENOTDIR),
+            Found::Absent | Found::New(_) => return Err(Errno::ENOENT),
         };
         if !place.is_directory() {
             return Err(Errno::ENOTDIR);
@@ -65,6 +76,10 @@ pub(super) fn walk(files: &Files, from: Place, path: &[u8]) -> Result<Found, Err
             (Place::With, name) => match files.named(name) {
                 Some(number) => Found::There(Place::File(number)),
                 None => Found::Absent,
+            },
+            (Place::SharedDirectory, name) => match files.shared.named(name) {
+                Some(number) => Found::There(Place::SharedMemory(number)),
+                None => Found::New(name),
             },
             _ => Found::Absent,
         };

@@ -87,7 +87,7 @@ impl Descriptors {
         match opened {
             Opened::Stream(stream) => {
                 let ready = match stream {
-                    0 => Ready::READ,
+                    0 => Ready::READ.when(!self.channels.awaits_input()),
                     _ => Ready::WRITE,
                 };
                 (ready, self.channels.stream_edges(stream))

@@ -23,6 +23,8 @@ const ROOT_INODE: u64 = 1;
 const WITH_INODE: u64 = 2;
 /// Of the first file of the node; below all that a hash makes.
 const NODE_INODE: u64 = 16;
+/// Of the directory of shared memory objects, which follow.
+const SHARED_INODE: u64 = 256;
 /// What statx knows: all of its first fields.
 const STATX_BASIC: u32 = 0x7ff;
 /// `d_type` of getdents64.
@@ -133,18 +135,23 @@ impl Files {
                 let mode = match place {
                     Place::Root | Place::With => mode::DIRECTORY | 0o555,
                     Place::File(_) => mode::REGULAR | 0o444,
+                    // As on Linux: everybody may make files and remove their own.
+                    Place::SharedDirectory => mode::DIRECTORY | 0o1777,
+                    Place::SharedMemory(number) => mode::REGULAR | self.shared.object(number).mode,
                     Place::Node(file) if file.is_device() => mode::CHARACTER | 0o666,
                     Place::Node(_) => mode::REGULAR | 0o444,
                 };
                 let bytes = match place {
                     // What a file of the node holds is made as it is read.
-                    Place::Root | Place::With | Place::Node(_) => 0,
+                    Place::Root | Place::With | Place::SharedDirectory | Place::Node(_) => 0,
+                    Place::SharedMemory(number) => self.shared.object(number).bytes,
                     Place::File(number) => self.file(number).bytes,
                 };
                 Metadata {
                     links: match place {
                         Place::Root => 3,
-                        Place::With => 2,
+                        Place::With | Place::SharedDirectory => 2,
+                        Place::SharedMemory(number) => self.shared.object(number).links,
                         Place::File(_) | Place::Node(_) => 1,
                     },
                     bytes,
@@ -160,6 +167,8 @@ impl Files {
             Place::Root => ROOT_INODE,
             Place::With => WITH_INODE,
             Place::Node(file) => NODE_INODE + file as u64,
+            Place::SharedDirectory => SHARED_INODE,
+            Place::SharedMemory(number) => SHARED_INODE + 1 + u64::from(number),
             Place::File(number) => {
                 let [a, b, c, d, e, f, ..] = self.file(number).object.0;
                 // Behind those of the directories, and never negative.
@@ -168,17 +177,22 @@ impl Files {
         }
     }
 
-    /// The directory's entry with a number: name, place. `None` behind the last.
-    fn entry(&self, directory: Place, number: u64) -> Option<(&[u8], Place)> {
+    /// The directory's first entry from a number on: its number, name and place. `None` behind the
+    /// last.
+    fn entry(&self, directory: Place, number: u64) -> Option<(u64, &[u8], Place)> {
         let parent = Place::Root;
         match (directory, number) {
-            (_, 0) => Some((b".", directory)),
-            (_, 1) => Some((b"..", parent)),
-            (Place::Root, 2) => Some((b"with", Place::With)),
+            (_, 0) => Some((0, b".", directory)),
+            (_, 1) => Some((1, b"..", parent)),
+            (Place::Root, 2) => Some((2, b"with", Place::With)),
+            (Place::SharedDirectory, _) => {
+                let (place, name, object) = self.shared.entry(number - 2)?;
+                Some((place + 2, name, Place::SharedMemory(object)))
+            }
             (Place::With, _) => {
-                let number = u16::try_from(number - 2).ok()?;
-                let file = self.list.get(usize::from(number))?;
-                Some((file.name.as_bytes(), Place::File(number)))
+                let file = u16::try_from(number - 2).ok()?;
+                let name = self.list.get(usize::from(file))?.name.as_bytes();
+                Some((number, name, Place::File(file)))
             }
             _ => None,
         }
@@ -189,10 +203,10 @@ impl Files {
     /// one (then the number is `first`, and there is one).
     pub fn entries(&self, directory: Place, first: u64, out: &mut [u8]) -> (usize, u64) {
         let (mut written, mut number) = (0, first);
-        while let Some((name, place)) = self.entry(directory, number) {
+        while let Some((at, name, place)) = self.entry(directory, number) {
             let entry = DirectoryEntry {
                 inode: self.inode(place),
-                next: number + 1,
+                next: at + 1,
                 kind: match place.is_directory() {
                     true => TYPE_DIRECTORY,
                     false => TYPE_REGULAR,
@@ -202,7 +216,7 @@ impl Files {
             let Some(length) = entry.write(&mut out[written..]) else {
                 break;
             };
-            number += 1;
+            number = at + 1;
             written += length;
         }
         (written, number)

@@ -64,7 +64,7 @@ fn paths_lead_to_the_files_and_nowhere_else() {
 
 #[test]
 fn what_would_write_is_refused_as_on_a_read_only_file_system() {
-    let files = files(&["mesh"]);
+    let mut files = files(&["mesh"]);
     const WRITE: u64 = open::WRITE_ONLY;
     const CREATE: u64 = open::CREATE;
     const EXCLUSIVE: u64 = open::CREATE | open::EXCLUSIVE;
@@ -97,7 +97,7 @@ fn what_would_write_is_refused_as_on_a_read_only_file_system() {
         ("/", TMPFILE | WRITE, Err(Errno::EROFS)),
     ];
     for (path, flags, answer) in cases {
-        let opened = files.open(Place::Root, path.as_bytes(), flags);
+        let opened = files.open(Place::Root, path.as_bytes(), flags, 0);
         assert_eq!(opened, answer, "{path} {flags:#o}");
     }
     assert_eq!(Files::access(Place::File(0), access::READ), Ok(()));
@@ -377,12 +377,55 @@ proptest! {
 
     #[test]
     fn no_path_panics(path in proptest::collection::vec(any::<u8>(), 0..80), flags: u64) {
-        let files = files(&["mesh"]);
+        let mut files = files(&["mesh"]);
         for from in [Place::Root, Place::With] {
             let _ = files.resolve(from, &path);
-            let _ = files.open(from, &path, flags);
+            let _ = files.open(from, &path, flags, 0);
         }
     }
+}
+
+#[test]
+fn shared_memory_objects_are_made_opened_and_listed() {
+    let mut files = files(&[]);
+    const MAKE: u64 = open::CREATE | open::READ_WRITE;
+    let mut open = |path: &str, flags| files.open(Place::With, path.as_bytes(), flags, 0o640);
+    assert_eq!(open("/dev/shm/a", open::READ_WRITE), Err(Errno::ENOENT));
+    let made = open("/dev/shm/a", MAKE);
+    assert_eq!(made, Ok(Place::SharedMemory(0)));
+    assert_eq!(open("/dev/shm//a", open::READ_WRITE), made);
+    assert_eq!(
+        open("/dev/shm/a", MAKE | open::EXCLUSIVE),
+        Err(Errno::EEXIST)
+    );
+    assert_eq!(open("/dev/shm/a/b", MAKE), Err(Errno::ENOTDIR));
+    assert_eq!(open("/dev/shm/b/c", MAKE), Err(Errno::ENOENT));
+    assert_eq!(open("/dev/shm/b/", MAKE), Err(Errno::ENOTDIR));
+    assert_eq!(open("/dev/shm", MAKE), Err(Errno::EISDIR));
+    assert_eq!(open("/dev/shmem", MAKE), Err(Errno::ENOENT));
+    assert_eq!(open("/dev/shm", 0), Ok(Place::SharedDirectory));
+    assert_eq!(open("/dev/null/x", MAKE), Err(Errno::ENOTDIR));
+    let long = ["/dev/shm/", &"n".repeat(256)].concat();
+    assert_eq!(open(&long, MAKE), Err(Errno::ENAMETOOLONG));
+    let from = |path: &str| files.resolve(Place::SharedDirectory, path.as_bytes());
+    assert_eq!(from("a"), made);
+    let object = files.metadata(Opened::Place(Place::SharedMemory(0)));
+    assert_eq!(object.mode, mode::REGULAR | 0o640);
+    assert_eq!(object.links, 1);
+    let mut out = [0; 200];
+    let (written, next) = files.entries(Place::SharedDirectory, 2, &mut out);
+    assert_eq!((written, next), (24, 3));
+    assert!(!files.has_entry(Place::SharedDirectory, 3));
+    assert_eq!(
+        files.shared_name(Place::With, b"/dev/shm/x"),
+        Some(&b"x"[..])
+    );
+    assert_eq!(
+        files.shared_name(Place::With, b"/dev/shm/a"),
+        Some(&b"a"[..])
+    );
+    assert_eq!(files.shared_name(Place::With, b"/dev/shm"), None);
+    assert_eq!(files.shared_name(Place::With, b"/with/x"), None);
 }
 
 #[test]

@@ -55,6 +55,9 @@ pub enum Class {
     /// An object of the node's store ([`crate::objects`]), whose frame is not the program's: never
     /// mapped writable, never given back with the mapping, never retained.
     Object = 4,
+    /// A shared memory object of the program ([`crate::program`]), whose frame is the object's:
+    /// never given back with the mapping, never retained.
+    SharedMemory = 5,
 }
 
 /// Everything a leaf says beside its frame.
@@ -150,16 +153,22 @@ impl Entry {
     /// The same leaf with another protection. Panics when a frame of an object would become
     /// writable.
     pub const fn with_protection(self, protection: Protection) -> Self {
-        let object = (self.0 & CLASS_MASK) >> CLASS_SHIFT == Class::Object as u64;
+        let class = (self.0 & CLASS_MASK) >> CLASS_SHIFT;
+        let object = class == Class::Object as u64;
         assert!(
             !(object && matches!(protection, Protection::ReadWrite)),
             "a page of an object was to be writable"
         );
+        // What may be written is the program's own from now on, or others' that see it.
+        let own = match class == Class::SharedMemory as u64 {
+            true => 0,
+            false => CLASS_MASK,
+        };
         let bits = self.0 & !(PRESENT | WRITABLE | NO_EXECUTE | HELD);
         Self(match protection {
             Protection::None => bits | HELD | NO_EXECUTE,
             Protection::Read => bits | PRESENT | NO_EXECUTE,
-            Protection::ReadWrite => (bits | PRESENT | WRITABLE | NO_EXECUTE) & !CLASS_MASK,
+            Protection::ReadWrite => (bits | PRESENT | WRITABLE | NO_EXECUTE) & !own,
             Protection::ReadExecute => bits | PRESENT,
         })
     }
@@ -221,6 +230,7 @@ impl Entry {
                 2 => Class::FileExecute,
                 3 => Class::FileData,
                 4 => Class::Object,
+                5 => Class::SharedMemory,
                 _ => Class::Private,
             },
             ahead: self.0 & AHEAD != 0,

@@ -11,6 +11,9 @@ use crate::space::{Kind, Region};
 const PAD: usize = 72;
 /// Inode of the program; those of other files follow. 0 is no file.
 const PROGRAM_INODE: u64 = 1;
+/// Behind those, and what shared memory objects are called: their names may change.
+const SHARED_INODE: u64 = 1 << 16;
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// A region as its line says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,10 @@ impl<'a> Line<'a> {
                 let inode = PROGRAM_INODE + 1 + u64::from(number);
                 (Some(shift), inode, file(number))
             }
+            Kind::SharedMemory { object, shift, .. } => {
+                let inode = SHARED_INODE + u64::from(object);
+                (Some(shift), inode, SHARED_MEMORY)
+            }
             Kind::Heap => (None, 0, "[heap]"),
             Kind::Stack => (None, 0, "[stack]"),
             Kind::Anonymous { .. } | Kind::Guard => (None, 0, ""),
@@ -53,7 +60,10 @@ impl<'a> Line<'a> {
             start: region.start,
             end: region.end,
             protection: region.protection,
-            is_shared: matches!(region.kind, Kind::Object { shared: true, .. }),
+            is_shared: matches!(
+                region.kind,
+                Kind::Object { shared: true, .. } | Kind::SharedMemory { shared: true, .. }
+            ),
             offset: shift.map_or(0, |shift| region.start.wrapping_add(shift)),
             inode,
             name,

@@ -19,7 +19,7 @@ impl Memory {
             let (first, last) = (VirtAddr::new(region.start), VirtAddr::new(region.end - 1));
             let protection = region.protection;
             self.table.for_each(machine.mem(), first, last, |leaf| {
-                if leaf.attributes.class != Class::Private {
+                if !matches!(leaf.attributes.class, Class::Private | Class::SharedMemory) {
                     return;
                 }
                 let start = leaf.page.as_u64();

@@ -14,7 +14,8 @@
 //! [`crate::retention`] has the pages between two launches.
 //!
 //! Invariant: every leaf of the lower half maps a frame of this program's owner, or one of an
-//! object ([`Class::Object`]) for reading, with no more than its region's protection; a frame that
+//! object ([`Class::Object`]) for reading, or one of its shared memory objects
+//! ([`Class::SharedMemory`]), with no more than its region's protection; a frame that
 //! came with a warm table is never mapped writable; after [`Memory::retire`] the owner has no frame
 //! left but those of the warm table.
 
@@ -27,6 +28,7 @@ mod large;
 mod moving;
 mod pristine;
 mod retire;
+mod shared_memory;
 mod steps;
 
 use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
@@ -40,7 +42,7 @@ use crate::paging::{MapError, PageSize, PageTable};
 use crate::phys::PhysMem;
 use crate::readahead::{self, ReadAhead};
 use crate::retention::{Policy, ProgramId, frames_of};
-use crate::space::{MapRequest, Pages, Space};
+use crate::space::{Limits, MapRequest, Pages, Space};
 pub use access::{BadAddress, Missing, UserSlice, UserView};
 use alloc::vec::Vec;
 pub use fetching::Fetch;
@@ -178,6 +180,8 @@ pub struct Memory {
     hashes: Option<PageHashes>,
     /// Files it may map, by number.
     files: Vec<FrameIndex>,
+    /// Frames of its shared memory objects, by number and page; `None` was never touched.
+    shared: Vec<Vec<Option<PhysAddr>>>,
     faults: Faults,
     ahead: ReadAhead,
     counts: readahead::Counts,
@@ -234,6 +238,7 @@ impl Memory {
             tails: Tails::default(),
             hashes: None,
             files: Vec::new(),
+            shared: Vec::new(),
             faults: Faults::default(),
             ahead: ReadAhead::default(),
             counts: readahead::Counts::default(),
@@ -278,6 +283,11 @@ impl Memory {
     /// The page table, to be activated.
     pub fn table(&self) -> PageTable {
         self.table
+    }
+
+    /// Changes how much may be mapped.
+    pub fn limit_mappings(&mut self, change: impl FnOnce(&mut Limits)) {
+        change(&mut self.space.limits);
     }
 
     /// The regions.
@@ -346,6 +356,14 @@ impl Memory {
                 self.faults.copy += 1;
                 self.map_object_copy(machine, object)
             }
+            Decision::SharedMemory(object) => {
+                self.faults.zero += 1;
+                self.map_shared_memory(machine, object)
+            }
+            Decision::SharedMemoryCopy(object) => {
+                self.faults.copy += 1;
+                self.map_shared_memory_copy(machine, object)
+            }
             Decision::ZeroFill {
                 page,
                 attributes,
@@ -379,7 +397,9 @@ impl Memory {
                 match file.attributes.class {
                     Class::FileExecute => self.faults.code += 1,
                     Class::FileRead => self.faults.readonly += 1,
-                    Class::FileData | Class::Private | Class::Object => self.faults.data += 1,
+                    Class::FileData | Class::Private | Class::Object | Class::SharedMemory => {
+                        self.faults.data += 1
+                    }
                 }
                 Outcome::Fetch(self.plan_fetch(machine, file, access == Access::Write))
             }
@@ -449,7 +469,8 @@ impl Memory {
                 let protection = fault::shown(leaf.attributes.class, protection);
                 if protection == Protection::ReadWrite {
                     // It may be written from now on, and is not retained.
-                    let of_file = leaf.attributes.class != Class::Private;
+                    let class = leaf.attributes.class;
+                    let of_file = !matches!(class, Class::Private | Class::SharedMemory);
                     for frame in frames_of(&leaf) {
                         claimed += u64::from(frames.claim(frame));
                         lost += u64::from(of_file);
@@ -509,7 +530,7 @@ impl Memory {
             let remembered = self
                 .table
                 .unmap_range(mem, frames, first, last, |frames, leaf| {
-                    if leaf.attributes.class == Class::Object {
+                    if matches!(leaf.attributes.class, Class::Object | Class::SharedMemory) {
                         return;
                     }
                     used += u64::from(leaf.attributes.ahead && leaf.accessed);

@@ -60,6 +60,7 @@ impl Memory {
         machine: &mut M,
         policy: &Policy,
     ) -> (Option<Retained>, RetireCounts) {
+        self.drop_shared_memory(machine);
         let mut counts = RetireCounts {
             reused: self.reused,
             readahead: self.counts,
@@ -198,7 +199,7 @@ fn count(counts: &mut RetireCounts, leaf: &Leaf, kept: bool) {
             counts.released += pages;
             return;
         }
-        (Class::Object, _) => return,
+        (Class::Object | Class::SharedMemory, _) => return,
         (_, false) => {
             counts.discarded += pages;
             return;

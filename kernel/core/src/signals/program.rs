@@ -92,7 +92,8 @@ impl Program {
 
     /// Goes back to the mask before a call, unless a handler will.
     pub fn restore_mask(&mut self, thread: &mut Thread) {
-        if !self.is_due(thread)
+        if thread.kept_mask.is_some()
+            && !self.is_due(thread)
             && let Some(mask) = thread.kept_mask.take()
         {
             self.set_mask(thread, mask);

@@ -12,6 +12,11 @@ use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, page_up};
 use crate::loader::layout;
 use crate::paging::entry::{Class, Protection};
 
+/// Words of shared memory objects have numbers that are no addresses of a program: the object's
+/// number, and the offset below it.
+const SHARED_WORDS: u64 = 1 << 63;
+const OBJECT_SHIFT: u32 = 40;
+
 /// Arguments of mmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRequest {
@@ -38,6 +43,17 @@ pub struct FileMap {
     pub offset: u64,
 }
 
+/// What a mapping shows of one of the program's shared memory objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedMemoryMap {
+    /// Which of them.
+    pub object: u16,
+    /// It was opened to be written.
+    pub may_write: bool,
+    /// Where the mapping begins in it.
+    pub offset: u64,
+}
+
 /// A mapping that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
@@ -57,6 +73,22 @@ pub fn protection(bits: u64) -> Result<Protection, Errno> {
         (false, false) if bits & prot::READ != 0 => Ok(Protection::Read),
         (false, false) => Ok(Protection::None),
     }
+}
+
+/// Whether a mapping of a file is shared, and its protection.
+fn of_file(request: &MapRequest, offset: u64) -> Result<(bool, Protection), Errno> {
+    let shared = request.flags & map::SHARED != 0;
+    let typed = request.flags & (map::SHARED | map::PRIVATE) != 0;
+    if request.length == 0 || !typed || !offset.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    let length = page_up(request.length).filter(|length| *length <= layout::USER_TOP);
+    let length = length.ok_or(Errno::ENOMEM)?;
+    let behind = offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+    if i64::try_from(behind).is_err() {
+        return Err(Errno::EOVERFLOW);
+    }
+    Ok((shared, protection(request.protection)?))
 }
 
 impl Space {
@@ -86,7 +118,14 @@ impl Space {
             let fits = new <= layout::MMAP_TOP
                 && new - old <= self.memory_bytes
                 && self.is_free(old, new)
-                && self.len() < REGIONS_MAX;
+                && self.len() < REGIONS_MAX
+                && self.may_have(
+                    Pages {
+                        start: old,
+                        end: new,
+                    },
+                    true,
+                );
             if !fits {
                 return (self.heap_end, nothing);
             }
@@ -118,17 +157,7 @@ impl Space {
 
     /// Makes a mapping of a file, which was opened for reading: shared and writable is EACCES.
     pub fn mmap_file(&mut self, request: MapRequest, file: FileMap) -> Result<Mapped, Errno> {
-        let shared = request.flags & map::SHARED != 0;
-        let typed = request.flags & (map::SHARED | map::PRIVATE) != 0;
-        if request.length == 0 || !typed || !file.offset.is_multiple_of(PAGE_SIZE) {
-            return Err(Errno::EINVAL);
-        }
-        let length = page_up(request.length).ok_or(Errno::ENOMEM)?;
-        let behind = file.offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
-        if i64::try_from(behind).is_err() {
-            return Err(Errno::EOVERFLOW);
-        }
-        let protection = protection(request.protection)?;
+        let (shared, protection) = of_file(&request, file.offset)?;
         if shared && protection == Protection::ReadWrite {
             return Err(Errno::EACCES);
         }
@@ -141,6 +170,56 @@ impl Space {
         })
     }
 
+    /// Makes a mapping of a shared memory object, which was opened for reading at least.
+    pub fn mmap_shared_memory(
+        &mut self,
+        request: MapRequest,
+        map: SharedMemoryMap,
+    ) -> Result<Mapped, Errno> {
+        let (shared, protection) = of_file(&request, map.offset)?;
+        if shared && protection == Protection::ReadWrite && !map.may_write {
+            return Err(Errno::EACCES);
+        }
+        self.add(&request, protection, |start| Kind::SharedMemory {
+            object: map.object,
+            shared,
+            may_write: map.may_write,
+            shift: map.offset.wrapping_sub(start),
+        })
+    }
+
+    /// Where the pages of a shared memory object from number `first` on are mapped.
+    pub fn shows_of(&self, object: u16, first: u64) -> impl Iterator<Item = Pages> + '_ {
+        self.regions().filter_map(move |region| match region.kind {
+            Kind::SharedMemory {
+                object: other,
+                shift,
+                ..
+            } if other == object => {
+                let offset = region.start.wrapping_add(shift);
+                let hidden = (first * PAGE_SIZE).saturating_sub(offset);
+                let start = region.start.saturating_add(hidden).min(region.end);
+                let end = region.end;
+                Some(Pages { start, end }).filter(|pages| !pages.is_empty())
+            }
+            _ => None,
+        })
+    }
+
+    /// The word of memory that is at an address, by a number that is the same wherever a shared
+    /// memory object is mapped: what threads wait at is this.
+    pub fn word(&self, address: u64) -> u64 {
+        match self.find(address).map(|region| region.kind) {
+            Some(Kind::SharedMemory {
+                object,
+                shared: true,
+                shift,
+                ..
+            }) => SHARED_WORDS | u64::from(object) << OBJECT_SHIFT | address.wrapping_add(shift),
+            _ => address,
+        }
+    }
+
     /// Adds a region for what `request` asks; `kind` is told where it begins.
     fn add(
         &mut self,
@@ -149,6 +228,10 @@ impl Space {
         kind: impl FnOnce(u64) -> Kind,
     ) -> Result<Mapped, Errno> {
         let pages = self.place(request)?;
+        let is_shared = request.flags & map::SHARED != 0;
+        if !self.may_have(pages, protection == Protection::ReadWrite && !is_shared) {
+            return Err(Errno::ENOMEM);
+        }
         if self.len() + self.splits(pages.start, pages.end) + 1 > REGIONS_MAX {
             return Err(Errno::ENOMEM);
         }
@@ -199,6 +282,10 @@ impl Space {
         if protection == Protection::ReadWrite && self.shows_shared(pages) {
             return Err(Errno::EACCES);
         }
+        // All of it counts as data then, be it shared or not, which Linux has more exactly.
+        if protection == Protection::ReadWrite && !self.may_have(pages, true) {
+            return Err(Errno::ENOMEM);
+        }
         if self.len() + self.splits(pages.start, pages.end) > REGIONS_MAX {
             return Err(Errno::ENOMEM);
         }
@@ -227,9 +314,10 @@ impl Space {
             let region = self.find(at).ok_or(Errno::ENOMEM)?;
             match region.kind {
                 Kind::Anonymous { .. } | Kind::Heap | Kind::Stack => at = region.end,
-                Kind::File { .. } | Kind::Object { .. } | Kind::Guard => {
-                    return Err(Errno::EINVAL);
-                }
+                Kind::File { .. }
+                | Kind::Object { .. }
+                | Kind::SharedMemory { .. }
+                | Kind::Guard => return Err(Errno::EINVAL),
             }
         }
         Ok(())
@@ -254,14 +342,21 @@ impl Space {
         self.is_covered(Pages { start, end })
     }
 
-    /// Whether a file is mapped shared somewhere in a range that regions cover.
+    /// Whether a file that may not be written is mapped shared somewhere in a range that regions
+    /// cover.
     fn shows_shared(&self, pages: Pages) -> bool {
         let first = self.find(pages.start).into_iter();
         let rest = self.regions.range(pages.start..pages.end);
         let mut kinds = first
             .map(|region| region.kind)
             .chain(rest.map(|(_, &(_, _, kind))| kind));
-        kinds.any(|kind| matches!(kind, Kind::Object { shared: true, .. }))
+        kinds.any(|kind| match kind {
+            Kind::Object { shared, .. } => shared,
+            Kind::SharedMemory {
+                shared, may_write, ..
+            } => shared && !may_write,
+            _ => false,
+        })
     }
 
     /// Finds the pages for a mapping.

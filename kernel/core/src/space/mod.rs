@@ -20,7 +20,7 @@ use core::fmt;
 use crate::addr::{PAGE_SIZE, page_up};
 use crate::loader::{Image, layout};
 use crate::paging::entry::{Class, Protection};
-pub use calls::{FileMap, MapRequest, Mapped};
+pub use calls::{FileMap, MapRequest, Mapped, SharedMemoryMap};
 pub use remap::{Remap, RemapRequest};
 
 /// Regions a program may have. Go, the neediest program measured, has some 200; at 48 bytes each
@@ -49,6 +49,17 @@ pub enum Kind {
         shift: u64,
         /// Address behind the last page with bytes of the file; nothing is there from here on.
         file_end: u64,
+    },
+    /// A shared memory object of the program.
+    SharedMemory {
+        /// Which of them.
+        object: u16,
+        /// What is written is seen by all mappings; else it is a copy.
+        shared: bool,
+        /// It was opened to be written: it may become writable.
+        may_write: bool,
+        /// Add this to an address (wrapping) to get its offset in the object.
+        shift: u64,
     },
     /// Zeros: mmap.
     Anonymous {
@@ -102,6 +113,32 @@ pub struct Space {
     heap_end: u64,
     /// Largest single writable mapping in bytes: the memory of the node.
     memory_bytes: u64,
+    /// What the program wants to have mapped at most.
+    pub limits: Limits,
+}
+
+/// How many bytes a program may have mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In all, but for the stack's guard.
+    pub all: u64,
+    /// That it may write to and does not share: data, heap, mappings.
+    pub data: u64,
+}
+
+impl Limits {
+    const NONE: Self = Self {
+        all: u64::MAX,
+        data: u64::MAX,
+    };
+}
+
+impl Region {
+    /// Whether it counts as data.
+    fn is_data(&self) -> bool {
+        let is_shared = matches!(self.kind, Kind::SharedMemory { shared: true, .. });
+        self.protection == Protection::ReadWrite && self.kind != Kind::Stack && !is_shared
+    }
 }
 
 impl Space {
@@ -114,6 +151,7 @@ impl Space {
             heap_start: image.end(),
             heap_end: image.end(),
             memory_bytes,
+            limits: Limits::NONE,
         };
         for segment in &image.segments {
             let class = match segment.class {
@@ -172,6 +210,23 @@ impl Space {
         debug_assert!(start < end && start.is_multiple_of(PAGE_SIZE));
         debug_assert!(self.is_free(start, end));
         self.regions.insert(start, (end, protection, kind));
+    }
+
+    /// Whether the program may have these pages mapped, instead of what is there now.
+    fn may_have(&self, pages: Pages, is_data: bool) -> bool {
+        if self.limits == Limits::NONE {
+            return true;
+        }
+        let length = pages.end.saturating_sub(pages.start);
+        let (mut all, mut data) = (length, if is_data { length } else { 0 });
+        for region in self.regions().filter(|region| region.kind != Kind::Guard) {
+            let inside = region.end.min(pages.end);
+            let inside = inside.saturating_sub(region.start.max(pages.start));
+            let kept = region.end - region.start - inside;
+            all += kept;
+            data += if region.is_data() { kept } else { 0 };
+        }
+        all <= self.limits.all && (!is_data || data <= self.limits.data)
     }
 
     /// Whether no region touches the range.
@@ -249,6 +304,10 @@ impl fmt::Display for Region {
             Kind::File { .. } => f.write_str("bss"),
             Kind::Object { file, shift, .. } => {
                 write!(f, "file {file}+{:#x}", self.start.wrapping_add(shift))
+            }
+            Kind::SharedMemory { object, shift, .. } => {
+                let offset = self.start.wrapping_add(shift);
+                write!(f, "shared memory {object}+{offset:#x}")
             }
             Kind::Anonymous { .. } => f.write_str("mmap"),
             Kind::Heap => f.write_str("heap"),

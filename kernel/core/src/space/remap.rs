@@ -91,6 +91,17 @@ impl Remap {
                 shift: shift.wrapping_sub(distance),
                 file_end: file_end.wrapping_add(distance),
             },
+            Kind::SharedMemory {
+                object,
+                shared,
+                may_write,
+                shift,
+            } => Kind::SharedMemory {
+                object,
+                shared,
+                may_write,
+                shift: shift.wrapping_sub(distance),
+            },
             other => other,
         }
     }
@@ -123,11 +134,22 @@ impl Space {
             return Err(Errno::EFAULT);
         }
         let grows = grown > old.end - old.start;
-        let is_own = matches!(region.kind, Kind::Anonymous { .. } | Kind::Object { .. });
+        let is_own = matches!(
+            region.kind,
+            Kind::Anonymous { .. } | Kind::Object { .. } | Kind::SharedMemory { .. }
+        );
         if !is_own && (grows || is_fixed) {
             return Err(Errno::EINVAL);
         }
         if grows && region.protection == Protection::ReadWrite && grown > self.memory_bytes {
+            return Err(Errno::ENOMEM);
+        }
+        // Wherever the new ones are.
+        let more = Pages {
+            start: 0,
+            end: grown.saturating_sub(old.end - old.start),
+        };
+        if grows && !self.may_have(more, region.is_data()) {
             return Err(Errno::ENOMEM);
         }
         let in_place = range(old.start, grown);

@@ -386,3 +386,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn limits_of_the_program_are_kept() {
+    let mut space = space();
+    let anonymous = |length, protection| request(0, length, protection, PRIVATE);
+    let rw = prot::READ | prot::WRITE;
+    let data: u64 = space
+        .regions()
+        .filter(Region::is_data)
+        .map(|r| r.end - r.start)
+        .sum();
+    space.limits.data = data + 3 * PAGE_SIZE;
+    let first = space.mmap(anonymous(2 * PAGE_SIZE, rw)).unwrap();
+    assert_eq!(space.mmap(anonymous(2 * PAGE_SIZE, rw)), Err(Errno::ENOMEM));
+    let quiet = space.mmap(anonymous(2 * PAGE_SIZE, prot::READ)).unwrap();
+    let refused = space.mprotect(quiet.address, 2 * PAGE_SIZE, rw);
+    assert_eq!(refused, Err(Errno::ENOMEM));
+    let (end, _) = space.brk(0);
+    assert_eq!(space.brk(end + 2 * PAGE_SIZE).0, end);
+    assert_eq!(space.brk(end + PAGE_SIZE).0, end + PAGE_SIZE);
+    let grow = RemapRequest {
+        address: first.address,
+        length: 2 * PAGE_SIZE,
+        new_length: 3 * PAGE_SIZE,
+        flags: 1,
+        new_address: 0,
+    };
+    assert_eq!(space.plan_remap(&grow), Err(Errno::ENOMEM));
+    // What is there may be replaced and made writable once more.
+    space.mprotect(first.address, 2 * PAGE_SIZE, rw).unwrap();
+    space.munmap(first.address, 2 * PAGE_SIZE).unwrap();
+    space.mmap(anonymous(2 * PAGE_SIZE, rw)).unwrap();
+    space.limits.all = 0;
+    let refused = space.mmap(anonymous(PAGE_SIZE, prot::NONE));
+    assert_eq!(refused, Err(Errno::ENOMEM));
+}

@@ -1,8 +1,9 @@
 //! Calls on descriptors that move no bytes: close, dup, fcntl, lseek, ioctl.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{fcntl, open, seek};
-use kernel_core::files::{DESCRIPTORS_MAX, Opened, Place, Shipped};
+use hearth_abi::linux::{fcntl, ioctl, open, seek};
+use kernel_core::files::channels::Channel;
+use kernel_core::files::{DESCRIPTORS_MAX, Description, Opened, Place, Shipped};
 use kernel_core::program::UserSlice;
 use netstack::files::{Call, Op};
 
@@ -145,10 +146,51 @@ impl Current<'_> {
         Ok(position)
     }
 
-    /// No descriptor is a terminal.
-    pub(super) fn ioctl(&mut self, fd: u64) -> Result<u64, Stop> {
-        self.process.files.descriptors.get(fd)?;
-        Err(Errno::ENOTTY.into())
+    /// No descriptor is a terminal: of the commands there are FIONREAD and FIONBIO.
+    pub(super) fn ioctl(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, command, address, ..] = args;
+        let description = *self.process.files.descriptors.get(fd)?;
+        if description.is_path() {
+            return Err(Errno::EBADF.into());
+        }
+        match command as u32 {
+            ioctl::FIONREAD => {
+                let bytes = self.readable_bytes(fd, description)?;
+                let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+                self.write_bytes(address, &bytes.to_le_bytes())?;
+                Ok(0)
+            }
+            ioctl::FIONBIO => {
+                let is_set = i32::from_le_bytes(self.read_array(address)?) != 0;
+                let flag = u64::from(is_set) * open::NONBLOCK;
+                let flags = (description.status & !open::NONBLOCK) | flag;
+                self.fcntl([fd, fcntl::SETFL, flags, 0, 0, 0])
+            }
+            _ => Err(Errno::ENOTTY.into()),
+        }
+    }
+
+    /// What FIONREAD answers: bytes in a pipe, of standard input that have come, of a file those
+    /// behind its position.
+    fn readable_bytes(&mut self, fd: u64, description: Description) -> Result<u64, Stop> {
+        let behind = |bytes: u64| bytes.saturating_sub(description.position);
+        match description.opened {
+            Opened::Stream(0) => Ok(self.process.streams.readable() as u64),
+            Opened::Channel(id, _) => {
+                let channels = &self.process.files.descriptors.channels;
+                match channels.get(id) {
+                    Some(Channel::Pipe(pipe)) => Ok(pipe.held() as u64),
+                    _ => Err(Errno::ENOTTY.into()),
+                }
+            }
+            Opened::Place(Place::File(_) | Place::SharedMemory(_)) => {
+                Ok(behind(self.metadata_of(fd)?.bytes))
+            }
+            Opened::Shipped(shipped) if !shipped.is_directory => {
+                Ok(behind(self.metadata_of(fd)?.bytes))
+            }
+            Opened::Stream(_) | Opened::Place(_) | Opened::Shipped(_) => Err(Errno::ENOTTY.into()),
+        }
     }
 
     /// fsync and fdatasync. What is read only has nothing to be written back.
@@ -166,6 +208,9 @@ impl Current<'_> {
         }
         match self.process.files.descriptors.get(fd)?.opened {
             Opened::Shipped(_) => self.change_open(fd, Op::SetLength, [length, 0, 0, 0]),
+            Opened::Place(Place::SharedMemory(object)) => {
+                self.resize_shared(fd, object, |_before| length, Errno::EINVAL)
+            }
             _ => Err(Errno::EINVAL.into()),
         }
     }
@@ -175,6 +220,14 @@ impl Current<'_> {
         match self.process.files.descriptors.get(fd)?.opened {
             Opened::Shipped(_) => self.change_open(fd, Op::Allocate, [mode, offset, length, 0]),
             Opened::Stream(_) | Opened::Channel(..) => Err(Errno::ESPIPE.into()),
+            Opened::Place(Place::SharedMemory(_)) if mode != 0 => Err(Errno::EOPNOTSUPP.into()),
+            Opened::Place(Place::SharedMemory(object)) => {
+                let is_valid = length > 0 && i64::try_from(length).is_ok();
+                let end = offset.checked_add(length).filter(|_| is_valid);
+                let end = end.filter(|end| i64::try_from(*end).is_ok());
+                let end = end.ok_or(Errno::EINVAL)?;
+                self.resize_shared(fd, object, |before| before.max(end), Errno::EBADF)
+            }
             Opened::Place(_) => Err(Errno::EBADF.into()),
         }
     }
@@ -230,8 +283,11 @@ impl Current<'_> {
     pub(super) fn fcntl(&mut self, args: Args) -> Result<u64, Stop> {
         let [fd, command, argument, ..] = args;
         let description = *self.process.files.descriptors.get(fd)?;
-        let is_file = matches!(description.opened, Opened::Place(Place::File(_)));
-        let is_channel = matches!(description.opened, Opened::Channel(..));
+        let is_file = matches!(
+            description.opened,
+            Opened::Place(Place::File(_) | Place::SharedMemory(_))
+        );
+        let is_channel = matches!(description.opened, Opened::Channel(..) | Opened::Stream(_));
         if let Some(shipped) = self.shipped(fd)? {
             match command {
                 fcntl::SETFL => return self.set_flags(fd, shipped, argument),
@@ -251,7 +307,7 @@ impl Current<'_> {
                 Ok(0)
             }
             fcntl::GETFL => Ok(description.status),
-            // Nothing of it makes a difference for a file that is read; a stream always waits.
+            // Nothing of it makes a difference for a file that is in memory.
             fcntl::SETFL if is_file || is_channel => {
                 let settable = open::APPEND | open::NONBLOCK;
                 let kept = description.status & !settable;
@@ -266,7 +322,9 @@ impl Current<'_> {
                     (fcntl::GETLK, _) => {
                         self.write_bytes(argument, &NO_LOCK.to_le_bytes())?;
                     }
-                    (_, WRITE_LOCK) => return Err(Errno::EBADF.into()),
+                    (_, WRITE_LOCK) if !description.writes() => {
+                        return Err(Errno::EBADF.into());
+                    }
                     _ => {}
                 }
                 Ok(0)

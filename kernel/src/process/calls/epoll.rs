@@ -56,11 +56,18 @@ impl Current<'_> {
         if mask != 0 {
             self.take_mask(mask, mask_bytes)?;
         }
-        let result = self.epoll_wait(args);
-        if !matches!(result, Err(Stop::Wait(_))) {
-            self.process.signals.restore_mask(&mut self.thread.signals);
+        self.epoll_wait(args)
+    }
+
+    /// The same with a `struct timespec` for a time-out.
+    pub(super) fn epoll_pwait2(&mut self, args: Args) -> Result<u64, Stop> {
+        let [fd, events, most, timeout, mask, mask_bytes] = args;
+        let span = self.read_timeout(timeout)?;
+        let deadline = self.thread.deadline(|| deadline_in(span));
+        if mask != 0 {
+            self.take_mask(mask, mask_bytes)?;
         }
-        result
+        self.epoll_until(fd, events, most, deadline)
     }
 
     fn epoll_until(

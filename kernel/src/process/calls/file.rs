@@ -19,6 +19,7 @@ use super::Args;
 use super::stream::{TRANSFER_MAX, VECTOR_MAX};
 use crate::process::current::Current;
 use crate::process::ending::Stop;
+use crate::process::hardware::Hardware;
 
 /// Pages copied between two looks at the network: about a millisecond's worth.
 const LOOK_PAGES: u64 = 256;
@@ -30,9 +31,18 @@ pub(super) enum Source {
     /// Standard input.
     Stream(u32),
     /// A file.
-    File(u16),
+    File(Stored),
     /// A file of the node.
     Node(NodeFile),
+}
+
+/// A file whose bytes are in the node's memory.
+#[derive(Clone, Copy)]
+pub(super) enum Stored {
+    /// One that the launch named.
+    Given(u16),
+    /// A shared memory object.
+    Shared(u16),
 }
 
 impl Current<'_> {
@@ -45,18 +55,25 @@ impl Current<'_> {
             // Read as what they are.
             Opened::Channel(..) | Opened::Shipped(_) => Err(Errno::ESPIPE),
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
-            Opened::Place(Place::File(number)) => Ok(Source::File(number)),
+            Opened::Place(Place::File(number)) => Ok(Source::File(Stored::Given(number))),
+            Opened::Place(Place::SharedMemory(_)) if !description.reads() => Err(Errno::EBADF),
+            Opened::Place(Place::SharedMemory(object)) => Ok(Source::File(Stored::Shared(object))),
             Opened::Place(Place::Node(file)) => Ok(Source::Node(file)),
             Opened::Place(_) => Err(Errno::EISDIR),
         }
     }
 
     /// Bytes of a file from `offset` on; how many, 0 at its end.
-    pub(super) fn read_file(&mut self, file: u16, offset: u64, to: UserSlice) -> Result<u64, Stop> {
+    pub(super) fn read_file(
+        &mut self,
+        file: Stored,
+        offset: u64,
+        to: UserSlice,
+    ) -> Result<u64, Stop> {
         let mut page = [0; PAGE_SIZE as usize];
         let (mut done, mut pages) = (0, 0);
         while done < to.length() {
-            let length = self.process.files.read(file, offset + done, &mut page);
+            let length = self.read_page(file, offset + done, &mut page);
             let to = to.after(done).first(length as u64);
             if to.length() == 0 {
                 break;
@@ -74,8 +91,27 @@ impl Current<'_> {
         Ok(done)
     }
 
+    /// Copies bytes of a file that lie in one page of it; returns how many, none behind its end.
+    fn read_page(
+        &mut self,
+        file: Stored,
+        offset: u64,
+        page: &mut [u8; PAGE_SIZE as usize],
+    ) -> usize {
+        let object = match file {
+            Stored::Given(file) => return self.process.files.read(file, offset, page),
+            Stored::Shared(object) => object,
+        };
+        let bytes = self.process.files.names.shared.object(object).bytes;
+        let inside = PAGE_SIZE - offset % PAGE_SIZE;
+        let length = bytes.saturating_sub(offset).min(inside) as usize;
+        let memory = self.process.memory();
+        memory.read_shared_memory(&mut Hardware::new(), object, offset, &mut page[..length]);
+        length
+    }
+
     /// read of a file: from where its description is.
-    pub(super) fn read_on(&mut self, fd: u64, file: u16, to: UserSlice) -> Result<u64, Stop> {
+    pub(super) fn read_on(&mut self, fd: u64, file: Stored, to: UserSlice) -> Result<u64, Stop> {
         let offset = self.process.files.descriptors.get(fd)?.position;
         let done = self.read_file(file, offset, to)?;
         self.process.files.descriptors.get_mut(fd)?.position = offset + done;
@@ -124,7 +160,7 @@ impl Current<'_> {
     /// Fills buffers one after another from a file.
     pub(super) fn read_vector(
         &mut self,
-        file: u16,
+        file: Stored,
         offset: u64,
         vector: u64,
         count: u64,
@@ -170,6 +206,9 @@ impl Current<'_> {
     fn write_at(&mut self, fd: u64, offset: u64, from: Buffers) -> Result<u64, Stop> {
         if let Some(shipped) = self.shipped(fd)? {
             return self.write_shipped(fd, shipped, Some(offset), from);
+        }
+        if let Some(object) = self.shared_memory(fd) {
+            return self.write_shared(fd, object, Some(offset), from);
         }
         Err(match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) | Opened::Channel(..) => Errno::ESPIPE.into(),
@@ -242,13 +281,13 @@ impl Current<'_> {
         Ok(written as u64)
     }
 
-    /// A file of the launch, to be read at an offset.
-    fn placed(&self, fd: u64) -> Result<u16, Errno> {
+    /// A file of the node's memory, to be read at an offset.
+    fn placed(&self, fd: u64) -> Result<Stored, Errno> {
         match (
             self.source(fd),
             self.process.files.descriptors.get(fd)?.opened,
         ) {
-            (Ok(Source::File(number)), _) => Ok(number),
+            (Ok(Source::File(file)), _) => Ok(file),
             (_, Opened::Stream(_)) => Err(Errno::ESPIPE),
             (Err(errno), _) => Err(errno),
             (Ok(Source::Stream(_) | Source::Node(_)), _) => Err(Errno::ESPIPE),

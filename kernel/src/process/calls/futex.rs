@@ -56,13 +56,13 @@ impl Current<'_> {
                 if let Some(expected) = expected {
                     self.compare(word, expected)?;
                 }
+                let words = [word, second].map(|word| self.meeting_place(word));
                 let process = &mut *self.process;
                 let threads = &mut process.threads;
-                let moved = process
-                    .futexes
-                    .requeue(word, second, (wake, requeue), |tid| {
-                        threads.wake(tid);
-                    });
+                let counts = (wake, requeue);
+                let moved = process.futexes.requeue(words[0], words[1], counts, |tid| {
+                    threads.wake(tid);
+                });
                 Ok(moved.into())
             }
             Command::WakeOp {
@@ -106,7 +106,8 @@ impl Current<'_> {
         let tid = self.thread.tid;
         if !self.thread.progress().begun {
             self.compare(word, expected)?;
-            self.process.futexes.wait(word, tid, bitset);
+            let place = self.meeting_place(word);
+            self.process.futexes.wait(place, tid, bitset);
             self.thread.progress().begun = true;
         } else if !self.process.futexes.holds(tid) {
             return Ok(0);
@@ -134,12 +135,22 @@ impl Current<'_> {
 
     /// Wakes the first `count` threads that wait for a word with a bit of `bitset`; how many.
     pub(super) fn wake(&mut self, word: u64, count: u32, bitset: u32) -> u64 {
+        let word = self.meeting_place(word);
         let process = &mut *self.process;
         let threads = &mut process.threads;
         let woken = process.futexes.wake(word, count, bitset, |tid| {
             threads.wake(tid);
         });
         woken.into()
+    }
+
+    /// Where those meet who wait for a word: its address, unless it is in a shared memory object,
+    /// which may be mapped more than once.
+    fn meeting_place(&mut self, word: u64) -> u64 {
+        match self.process.files.names.shared.is_empty() {
+            true => word,
+            false => self.process.memory().space().word(word),
+        }
     }
 
     /// Changes a word in one step for all cores; the value that it had.

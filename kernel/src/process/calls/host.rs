@@ -52,19 +52,43 @@ impl Current<'_> {
             descriptors: DESCRIPTORS_MAX as u64,
             signals: WAITING_MAX as u64,
         };
-        let limit = limits.of(resource).ok_or(Errno::EINVAL)?;
-        let now = resources::rlimit(limit);
-        if new != 0 {
-            let wanted: [u8; RLIMIT_BYTES] = self.read_array(new)?;
-            // No limit can be set, but to what it is.
-            if wanted != now {
-                return Err(Errno::EPERM.into());
+        let before = self.process.lowered.of(resource, &limits);
+        let before = before.ok_or(Errno::EINVAL)?;
+        let wanted = match new {
+            0 => None,
+            address => {
+                let bytes: [u8; RLIMIT_BYTES] = self.read_array(address)?;
+                let (soft, hard) = bytes.split_at(RLIMIT_BYTES / 2);
+                let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+                Some([word(soft), word(hard)])
             }
+        };
+        if old != 0 {
+            self.make_writable(UserSlice::new(old, RLIMIT_BYTES as u64)?)?;
+        }
+        if let Some(wanted) = wanted {
+            self.process.lowered.set(resource, wanted, &limits)?;
+            self.keep_limit(resource, wanted[0]);
         }
         if old != 0 {
-            self.write_bytes(old, &now)?;
+            self.write_bytes(old, &resources::rlimit(before))?;
         }
         Ok(0)
+    }
+
+    /// Has a limit kept that the program has set.
+    fn keep_limit(&mut self, resource: u64, limit: u64) {
+        let process = &mut *self.process;
+        match resource {
+            resources::DESCRIPTORS => process.files.descriptors.set_limit(limit as usize),
+            resources::DATA => process
+                .memory()
+                .limit_mappings(|limits| limits.data = limit),
+            resources::ADDRESS_SPACE => {
+                process.memory().limit_mappings(|limits| limits.all = limit)
+            }
+            _ => {}
+        }
     }
 
     /// Bytes of memory that the program can get: the job's limit, or the node's memory.

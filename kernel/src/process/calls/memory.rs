@@ -27,6 +27,12 @@ impl Current<'_> {
     }
 
     pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
+        let address = self.map(args)?;
+        self.forget_shared();
+        Ok(address)
+    }
+
+    fn map(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, protection, flags, fd, offset] = args;
         let request = MapRequest {
             address,
@@ -41,6 +47,9 @@ impl Current<'_> {
         }
         if let Some(shipped) = self.shipped(fd)? {
             return self.map_shipped(shipped, request, [fd, offset]);
+        }
+        if let Some(object) = self.shared_memory(fd) {
+            return self.map_shared(fd, object, request, offset);
         }
         let file = self.mappable(fd)?;
         let file = FileMap {
@@ -121,6 +130,7 @@ impl Current<'_> {
         self.process
             .memory()
             .munmap(&mut machine, address, length)?;
+        self.forget_shared();
         Ok(0)
     }
 
@@ -143,7 +153,9 @@ impl Current<'_> {
             new_address,
         };
         let mut machine = Attended::new(self.services);
-        Ok(self.process.memory().mremap(&mut machine, &request)?)
+        let address = self.process.memory().mremap(&mut machine, &request)?;
+        self.forget_shared();
+        Ok(address)
     }
 
     /// WILLNEED fetches what the program file has for the range and memory has room for;

@@ -23,6 +23,7 @@ mod peer;
 mod random;
 mod ready;
 mod schedule;
+mod shared_memory;
 mod shipped;
 mod signal;
 mod stream;
@@ -78,6 +79,8 @@ impl Current<'_> {
         if self.thread.progress.take().is_some() {
             self.thread.signals.stop_awaiting();
         }
+        // A mask of the call's own ends with it, whatever it answers.
+        self.process.signals.restore_mask(&mut self.thread.signals);
         self.thread.context.rax = match result {
             Ok(value) => value,
             Err(Stop::Errno(errno)) => errno.as_return(),
@@ -144,7 +147,7 @@ impl Current<'_> {
             sysno::DUP2 => self.dup2(args),
             sysno::DUP3 => self.dup3(args),
             sysno::LSEEK => self.lseek(args),
-            sysno::IOCTL => self.ioctl(args[0]),
+            sysno::IOCTL => self.ioctl(args),
             sysno::FCNTL => self.fcntl(args),
             sysno::FSYNC => self.fsync(args[0], false),
             sysno::FDATASYNC => self.fsync(args[0], true),
@@ -174,6 +177,7 @@ impl Current<'_> {
             sysno::EPOLL_CTL => self.epoll_ctl(args),
             sysno::EPOLL_WAIT => self.epoll_wait(args),
             sysno::EPOLL_PWAIT => self.epoll_pwait(args),
+            sysno::EPOLL_PWAIT2 => self.epoll_pwait2(args),
             sysno::MMAP => self.mmap(args),
             sysno::MREMAP => self.mremap(args),
             sysno::MUNMAP => self.munmap(args),

@@ -32,6 +32,7 @@ const MODE_BITS: u64 = 0o7777;
 /// `struct statfs`, and the kind of a file system in memory.
 const STATFS_BYTES: usize = 120;
 const RAMFS: u64 = 0x8584_58f6;
+const TMPFS: u64 = 0x0102_1994;
 /// Longest name, for statfs.
 const NAME_MAX: u64 = 255;
 /// utimensat: now.
@@ -63,12 +64,12 @@ impl Current<'_> {
         mode: u64,
     ) -> Result<u64, Stop> {
         let path = self.read_path(path)?;
+        let mode = mode & MODE_BITS & !self.process.files.mode_mask();
         let handle = match self.place_of(directory, &path)? {
-            Where::Node(from) => return self.open_here(from, &path, flags),
+            Where::Node(from) => return self.open_here(from, &path, flags, mode),
             Where::Service(handle) => handle,
         };
         self.process.files.descriptors.make_room()?;
-        let mode = mode & MODE_BITS & !self.process.files.mode_mask();
         let reply = self.ship(|| {
             Call::new(Op::Open, handle)
                 .with_words([flags & !open::CLOEXEC, mode])
@@ -78,7 +79,8 @@ impl Current<'_> {
         match result_of(&reply) {
             // What a job was given by name is found by its bare name, as without a service.
             Err(Errno::ENOENT) if is_bare(&path) && flags & open::CREATE == 0 => {
-                let place = self.process.files.names.open(Place::With, &path, flags)?;
+                let files = &mut self.process.files.names;
+                let place = files.open(Place::With, &path, flags, 0)?;
                 Ok(self.process.files.descriptors.open(place, flags)?)
             }
             Err(errno) => Err(errno.into()),
@@ -107,8 +109,13 @@ impl Current<'_> {
         })
     }
 
-    fn open_here(&mut self, from: Place, path: &[u8], flags: u64) -> Result<u64, Stop> {
-        let place = self.process.files.names.open(from, path, flags);
+    fn open_here(&mut self, from: Place, path: &[u8], flags: u64, mode: u64) -> Result<u64, Stop> {
+        self.process.files.descriptors.make_room()?;
+        let place = self
+            .process
+            .files
+            .names
+            .open(from, path, flags, mode as u32);
         // Answered as by a file system that is mounted read only, and told as what is missing. A
         // file that is not there and is not to be made is the program's own affair.
         let is_missing = match place {
@@ -120,6 +127,11 @@ impl Current<'_> {
             self.count_missing(self.thread.context.rax);
         }
         let place = place?;
+        if let Place::SharedMemory(object) = place
+            && flags & open::TRUNCATE != 0
+        {
+            self.set_shared_length(object, 0)?;
+        }
         Ok(self.process.files.descriptors.open(place, flags)?)
     }
 
@@ -249,8 +261,12 @@ impl Current<'_> {
     fn tell_file_system(&mut self, named: Named, address: u64) -> Result<u64, Stop> {
         self.make_writable(UserSlice::new(address, STATFS_BYTES as u64)?)?;
         let told = match named {
-            Named::Node(_) => FileSystem {
-                kind: RAMFS,
+            Named::Node(opened) => FileSystem {
+                // C libraries look whether shared memory objects are in memory.
+                kind: match opened {
+                    Opened::Place(place) if place.is_shared() => TMPFS,
+                    _ => RAMFS,
+                },
                 block_size: PAGE_SIZE,
                 name_max: NAME_MAX,
                 fragment_size: PAGE_SIZE,
@@ -308,6 +324,11 @@ impl Current<'_> {
     }
 
     pub(super) fn fchmod(&mut self, fd: u64, mode: u64) -> Result<u64, Stop> {
+        if let Some(object) = self.shared_memory(fd) {
+            let shared = &mut self.process.files.names.shared;
+            shared.set_mode(object, (mode & MODE_BITS) as u32);
+            return Ok(0);
+        }
         self.change_open(fd, Op::ChangeMode, [mode & MODE_BITS, 0, 0, 0])
     }
 
@@ -446,7 +467,11 @@ impl Current<'_> {
                 })?;
                 Ok(result_of(&reply)?)
             }
-            [Where::Node(from), Where::Node(_)] => {
+            [Where::Node(from), Where::Node(to)] => {
+                let places = [(from, &path[..]), (to, &new[..])];
+                if let Some(done) = self.change_two_shared(op, places, flags)? {
+                    return Ok(done);
+                }
                 self.process.files.names.resolve(from, &path)?;
                 Err(self.read_only())
             }
@@ -540,6 +565,7 @@ impl Current<'_> {
         let [address, length, ..] = args;
         let mut path = match self.process.files.working {
             Opened::Place(Place::Root) => b"/".to_vec(),
+            Opened::Place(Place::SharedDirectory) => Place::SHARED_PATH.to_vec(),
             Opened::Shipped(shipped) => {
                 let reply =
                     self.ship(|| Call::new(Op::Path, shipped.handle).with_room(PATH_MAX))?;
@@ -574,6 +600,9 @@ impl Current<'_> {
                 self.change_named(Named::Service(handle, path), op, [first, second, 0, 0])
             }
             Where::Node(from) => {
+                if let Some(done) = self.change_shared(from, &path, op, [first, second])? {
+                    return Ok(done);
+                }
                 match (self.process.files.names.resolve(from, &path), change) {
                     (Ok(_), Change::Makes) => return Err(Errno::EEXIST.into()),
                     (Err(Errno::ENOENT), Change::Makes) => {}

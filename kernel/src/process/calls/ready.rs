@@ -44,7 +44,6 @@ impl Current<'_> {
         if matches!(result, Err(Stop::Wait(_))) {
             return result;
         }
-        self.process.signals.restore_mask(&mut self.thread.signals);
         self.write_rest(timeout, deadline, 1000)?;
         result
     }
@@ -81,7 +80,6 @@ impl Current<'_> {
         if matches!(result, Err(Stop::Wait(_))) {
             return result;
         }
-        self.process.signals.restore_mask(&mut self.thread.signals);
         self.write_rest(timeout, deadline, 1000)?;
         result
     }
@@ -163,7 +161,7 @@ impl Current<'_> {
     }
 
     /// A `struct timespec`, when one is given.
-    fn read_timeout(&mut self, address: u64) -> Result<Option<Micros>, Stop> {
+    pub(super) fn read_timeout(&mut self, address: u64) -> Result<Option<Micros>, Stop> {
         match address {
             0 => Ok(None),
             address => Ok(Some(self.read_span(address)?)),

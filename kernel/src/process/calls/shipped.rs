@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::files::{Opened, Shipped};
+use kernel_core::files::{Opened, Place, Shipped};
 use netstack::files::{Call, MAX_TRANSFER, Op, Reply, WORKING};
 use netstack::time::Instant;
 
@@ -133,6 +133,9 @@ impl Current<'_> {
 
     /// Has a handle closed that nobody will use any more, without waiting for it.
     pub(super) fn let_go(&mut self, opened: Option<Opened>) {
+        if let Some(Opened::Place(Place::SharedMemory(_))) = opened {
+            self.forget_shared();
+        }
         if let Some(Opened::Shipped(shipped)) = opened
             && self.check_run(shipped).is_ok()
             && let Some(shipping) = self.services.shipping()

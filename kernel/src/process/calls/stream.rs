@@ -3,6 +3,7 @@
 //! Of the streams only bytes go over the network; files are read from the node's memory.
 
 use hearth_abi::errno::Errno;
+use hearth_abi::linux::open;
 use kernel_core::files::{ChannelId, NodeFile, Opened, Place};
 use kernel_core::program::UserSlice;
 use netstack::io::MAX_CALL_DATA;
@@ -10,6 +11,7 @@ use netstack::io::MAX_CALL_DATA;
 use super::Args;
 use super::buffers::Buffers;
 use super::file::Source;
+use crate::process::Process;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 
@@ -28,14 +30,19 @@ impl Current<'_> {
             let from = Buffers::one(address, length)?;
             return self.write_shipped(fd, shipped, None, from);
         }
+        if let Some(object) = self.shared_memory(fd) {
+            let from = Buffers::one(address, length)?;
+            return self.write_shared(fd, object, None, from);
+        }
         if let Some(device) = self.device(fd) {
             let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
             return Ok(written_to(device, from.length())?);
         }
+        let never_waits = self.never_waits(fd)?;
         let fd = self.writable(fd)?;
         self.check_earlier(fd)?;
         let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
-        self.write_slice(fd, from.after(self.written()))?;
+        self.write_slice((fd, never_waits), from.after(self.written()))?;
         self.process.push_output(self.services);
         self.used_stream(fd);
         Ok(self.written())
@@ -50,6 +57,10 @@ impl Current<'_> {
             let from = Buffers::vector(vector, count)?;
             return self.write_shipped(fd, shipped, None, from);
         }
+        if let Some(object) = self.shared_memory(fd) {
+            let from = Buffers::vector(vector, count)?;
+            return self.write_shared(fd, object, None, from);
+        }
         if let Some(device) = self.device(fd) {
             let mut length = 0;
             for index in 0..count.min(VECTOR_MAX) {
@@ -57,6 +68,7 @@ impl Current<'_> {
             }
             return Ok(written_to(device, length.min(TRANSFER_MAX))?);
         }
+        let never_waits = self.never_waits(fd)?;
         let fd = self.writable(fd)?;
         self.check_earlier(fd)?;
         if count > VECTOR_MAX {
@@ -69,7 +81,7 @@ impl Current<'_> {
                 let from = from.first(TRANSFER_MAX - start);
                 let done = self.written().saturating_sub(start);
                 start += from.length();
-                self.write_slice(fd, from.after(done.min(from.length())))
+                self.write_slice((fd, never_waits), from.after(done.min(from.length())))
             });
             match piece {
                 Ok(()) if self.written() == start => {}
@@ -104,7 +116,7 @@ impl Current<'_> {
 
     /// Takes the bytes of one buffer, behind those that the call has taken before. An error counts
     /// only when nothing was taken before it.
-    fn write_slice(&mut self, fd: u32, from: UserSlice) -> Result<(), Stop> {
+    fn write_slice(&mut self, (fd, never_waits): (u32, bool), from: UserSlice) -> Result<(), Stop> {
         let mut buffer = [0; MAX_CALL_DATA];
         let mut rest = from;
         while rest.length() > 0 {
@@ -115,7 +127,11 @@ impl Current<'_> {
                 Err(Stop::Errno(_)) if self.written() > 0 => break,
                 Err(stop) => return Err(stop),
             }
-            let taken = self.process.output(self.services, fd, bytes)? as u64;
+            let taken = match self.process.output(self.services, fd, bytes) {
+                Err(Stop::Wait(_)) if never_waits && self.written() > 0 => break,
+                Err(Stop::Wait(_)) if never_waits => return Err(Errno::EAGAIN.into()),
+                taken => taken? as u64,
+            };
             self.thread.progress().done += taken;
             rest = rest.after(taken);
             // The queue may take everything: of a job that control has dropped, say.
@@ -136,7 +152,7 @@ impl Current<'_> {
         let source = self.source(fd)?;
         let to = UserSlice::new(address, length.min(TRANSFER_MAX))?;
         match source {
-            Source::Stream(stream) => self.read_slice(stream, to),
+            Source::Stream(stream) => self.read_slice(fd, stream, to),
             Source::File(file) => self.read_on(fd, file, to),
             Source::Node(file) => self.read_node_file(fd, file, to),
         }
@@ -175,7 +191,7 @@ impl Current<'_> {
                 for index in 0..count {
                     let to = self.vector_entry(vector, index)?;
                     if to.length() > 0 {
-                        return self.read_slice(stream, to);
+                        return self.read_slice(fd, stream, to);
                     }
                 }
             }
@@ -199,7 +215,13 @@ impl Current<'_> {
         }
     }
 
-    fn read_slice(&mut self, fd: u32, to: UserSlice) -> Result<u64, Stop> {
+    /// Whether calls on a descriptor answer EAGAIN instead of waiting.
+    fn never_waits(&self, fd: u64) -> Result<bool, Errno> {
+        let description = self.process.files.descriptors.get(fd)?;
+        Ok(description.status & open::NONBLOCK != 0)
+    }
+
+    fn read_slice(&mut self, fd: u64, stream: u32, to: UserSlice) -> Result<u64, Stop> {
         if to.length() == 0 {
             return Ok(0);
         }
@@ -208,14 +230,20 @@ impl Current<'_> {
         self.make_writable(room)?;
         let data = self
             .process
-            .input(self.services, fd, room.length() as usize);
+            .input(self.services, stream, room.length() as usize);
         let data = match data {
+            // It is asked for, and who looks whether there is any hears when it has come.
+            Err(Stop::Wait(_)) if self.never_waits(fd)? => {
+                let channels = &mut self.process.files.descriptors.channels;
+                channels.set_awaits_input(true);
+                return Err(Errno::EAGAIN.into());
+            }
             Err(Stop::Wait(_)) if self.is_signal_due() => return Err(Stop::Restart),
             other => other?,
         };
         let data = &data[..data.len().min(room.length() as usize)];
         self.write_user(to.first(data.len() as u64), data)?;
-        self.used_stream(fd);
+        self.used_stream(stream);
         Ok(data.len() as u64)
     }
 
@@ -232,6 +260,18 @@ impl Current<'_> {
             return Err(Errno::EINVAL.into());
         }
         Ok(UserSlice::new(word(0), word(8))?)
+    }
+}
+
+impl Process {
+    /// Who looks whether there is input hears that some has come.
+    pub(in crate::process) fn offer_input(&mut self) {
+        let channels = &mut self.files.descriptors.channels;
+        if channels.awaits_input() && self.streams.has_input() {
+            channels.set_awaits_input(false);
+            channels.used_stream(0);
+            self.wake_channel(ChannelId(0));
+        }
     }
 }
 

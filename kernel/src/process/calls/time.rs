@@ -1,7 +1,6 @@
 //! Clocks and sleeping. All clocks are local: a program that reads them often costs no message.
 
 use hearth_abi::errno::Errno;
-use kernel_core::threads::Tid;
 use netstack::time::{Instant, Micros};
 
 use super::{Args, PID};
@@ -32,15 +31,16 @@ pub(super) const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Current<'_> {
     /// A clock in microseconds.
-    fn clock(&self, clock: u64) -> Result<u64, Errno> {
+    fn clock(&mut self, clock: u64) -> Result<u64, Errno> {
         match clock {
             REALTIME | REALTIME_COARSE => Ok(time::unix_micros()),
             MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT_TIME => Ok(time::now().as_micros()),
             PROCESS_CPU => Ok(self.usage().cpu_us()),
             THREAD_CPU => Ok(self.thread_us()),
-            _ => match own_cpu_clock(clock, self.thread.tid) {
-                Some(OwnClock::Program) => Ok(self.usage().cpu_us()),
-                Some(OwnClock::Thread) => Ok(self.thread_us()),
+            _ => match cpu_clock(clock) {
+                Some(CpuClock::Program) => Ok(self.usage().cpu_us()),
+                Some(CpuClock::Thread(0)) => Ok(self.thread_us()),
+                Some(CpuClock::Thread(tid)) => self.us_of_thread(tid),
                 None => Err(Errno::EINVAL),
             },
         }
@@ -119,7 +119,7 @@ impl Current<'_> {
     }
 
     /// The deadline that a point in time on a clock means, fixed now.
-    pub(super) fn deadline_at(&self, clock: u64, point: Micros) -> Instant {
+    pub(super) fn deadline_at(&mut self, clock: u64, point: Micros) -> Instant {
         let now = self.clock(clock).unwrap_or(0);
         time::now() + Micros(point.as_micros().saturating_sub(now))
     }
@@ -178,22 +178,24 @@ impl Current<'_> {
 }
 
 /// A clock of processor time that is named by a number.
-enum OwnClock {
+enum CpuClock {
     Program,
-    Thread,
+    /// Of the thread with this number; 0 is the one that asks.
+    Thread(u32),
 }
 
 /// Whose processor time a clock is, as clock_getcpuclockid and pthread_getcpuclockid make it: the
-/// complement of the number, with the kind below. Of threads only the one that asks.
-fn own_cpu_clock(clock: u64, tid: Tid) -> Option<OwnClock> {
+/// complement of the number, with the kind below.
+fn cpu_clock(clock: u64) -> Option<CpuClock> {
     let clock = clock as i32;
-    let target = !(clock >> 3);
-    if clock >= 0 || clock as u32 & CLOCK_KIND != SCHEDULED {
+    let target = u32::try_from(!(clock >> 3)).ok()?;
+    if clock as u32 & CLOCK_KIND != SCHEDULED {
         return None;
     }
     match clock as u32 & OF_THREAD != 0 {
-        true if target == 0 || target == tid.number() as i32 => Some(OwnClock::Thread),
-        false if [0, PID as i32].contains(&target) => Some(OwnClock::Program),
-        _ => None,
+        true => Some(CpuClock::Thread(target)),
+        false => [0, PID as u32]
+            .contains(&target)
+            .then_some(CpuClock::Program),
     }
 }

@@ -3,8 +3,10 @@
 use hearth_abi::errno::Errno;
 use hearth_abi::resources::{self, Usage};
 use kernel_core::addr::PAGE_SIZE;
+use kernel_core::threads::{State, Tid};
 
 use super::Args;
+use crate::arch;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::time::{self, Moment};
@@ -34,8 +36,24 @@ impl Current<'_> {
     }
 
     /// Processor time of the thread that calls, in microseconds: what it spent in ring 3.
-    pub(super) fn thread_us(&self) -> u64 {
-        time::of_counts(self.thread.told_counts + self.thread.user_counts).as_micros()
+    pub(super) fn thread_us(&mut self) -> u64 {
+        let shown = self.process.cores.shown(self.core);
+        time::of_counts(self.thread.counts().max(shown)).as_micros()
+    }
+
+    /// The same of any thread, which may be in ring 3 now.
+    pub(super) fn us_of_thread(&mut self, number: u32) -> Result<u64, Errno> {
+        let tid = Tid::new(number.into()).ok_or(Errno::EINVAL)?;
+        if tid == self.thread.tid {
+            return Ok(self.thread_us());
+        }
+        let process = &mut *self.process;
+        let counts = match (process.threads.get(tid), process.threads.state(tid)) {
+            (Some(Some(thread)), _) => thread.counts(),
+            (Some(None), Some(State::Running(core))) => process.cores.show(core, arch::tsc()),
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(time::of_counts(counts).as_micros())
     }
 
     pub(super) fn getrusage(&mut self, args: Args) -> Result<u64, Stop> {

@@ -92,9 +92,12 @@ pub struct UpOptions {
     /// is printed.
     #[arg(long, value_name = "LIST", value_parser = debugged, help_heading = super::MEASUREMENTS)]
     gdb: Option<Debugged>,
-    /// The machines' clocks count instructions instead of time; slow, for measurements.
-    #[arg(long, help_heading = super::MEASUREMENTS)]
-    icount: bool,
+    /// The machines' clocks count instructions instead of time; slow, for measurements. An
+    /// instruction takes 2 to the power of SHIFT nanoseconds, 1 where none is given.
+    #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "0",
+        value_parser = clap::value_parser!(u8).range(0..=10), require_equals = true,
+        help_heading = super::MEASUREMENTS)]
+    icount: Option<u8>,
     /// Have each machine's QEMU log what its processor does, to logs/NODE.trace in the state
     /// directory: items of QEMU's -d, as in int for interrupts and exceptions.
     #[arg(long, value_name = "ITEMS", help_heading = super::MEASUREMENTS)]
@@ -281,7 +284,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         cards: options.nic,
         image,
         command_line,
-        instruction_clock: options.icount,
+        instruction_shift: options.icount,
         trace: options.trace,
         debugged: options.gdb.map_or_else(Vec::new, |Debugged(nodes)| nodes),
     })

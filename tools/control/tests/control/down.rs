@@ -29,7 +29,7 @@ fn make_cluster(lab: &Lab) {
         cards: Cards::default(),
         image: "/dev/null".into(),
         command_line: String::new(),
-        instruction_clock: false,
+        instruction_shift: None,
         trace: None,
         debugged: Vec::new(),
     };

@@ -2,9 +2,10 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every
 //! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
-//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`launch`], [`overlay`], [`queue`]
-//! measure; [`linux`] prepares the peer that they compare with, [`cluster`] and [`namespaces`]
-//! bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
+//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`launch`], [`noise`], [`openmp`],
+//! [`overlay`], [`queue`] measure; [`linux`] prepares the peer that they compare with, [`cluster`]
+//! and [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what
+//! limited links can do.
 //! [`record`] keeps figures in docs/.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly
@@ -23,6 +24,8 @@ mod links;
 mod linux;
 mod mpich;
 mod namespaces;
+mod noise;
+mod openmp;
 mod overlay;
 mod queue;
 pub mod record;
@@ -164,8 +167,8 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, overlay or queue; without one,
-    /// --write makes docs/benchmarks.md of docs/benchmarks.json.
+    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, noise, openmp, overlay or queue;
+    /// without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
     #[arg(required_unless_present = "write")]
     pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.
@@ -205,11 +208,14 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "call" => call::run(workspace, &mut report)?,
         "exchange" => exchange::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
+        "noise" => noise::run(workspace, &mut report)?,
+        "openmp" => openmp::run(workspace, &mut report)?,
         "overlay" => overlay::run(workspace, &mut report)?,
         "queue" => queue::CASE.run(workspace, &mut report)?,
         other => {
             bail!(
-                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch, overlay, queue"
+                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, \
+                 exchange, launch, noise, openmp, overlay, queue"
             )
         }
     }

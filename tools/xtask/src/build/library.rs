@@ -3,8 +3,8 @@
 //!
 //! Purpose: what a program needs to talk to its other ranks, in `target/hearth/lib` and
 //! `target/hearth/include`; each example as `NAME-c`, `NAME-cpp` or `NAME-rust` among the other
-//! programs; and the test programs `ranks-*.c`, which need it too. Neighbours: [`super::programs`]
-//! compiles programs that need no library.
+//! programs; and the test programs that need it or a crate: `ranks-*.c`, and those of
+//! `tests/examples`. Neighbours: [`super::programs`] compiles programs that need no library.
 //!
 //! Invariant: examples in C and C++ are compiled against the copies that users get.
 
@@ -17,6 +17,8 @@ use anyhow::{Context, Result};
 use crate::compile;
 use crate::workspace::{Workspace, output_of};
 
+/// The crate of the tests, with programs of which the libraries come as crates.
+const TESTS: &str = "hearth-tests";
 /// The crate, and cargo's profile for the library of it.
 const CRATE: &str = "hearth";
 const PROFILE: &str = "program";
@@ -38,7 +40,7 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the examples in all three languages.
+/// Compiles the examples in all three languages, and those of the tests.
 pub fn examples(workspace: &Workspace) -> Result<()> {
     let outputs = workspace.programs();
     fs::create_dir_all(&outputs).with_context(|| format!("making {}", outputs.display()))?;
@@ -69,14 +71,17 @@ pub fn examples(workspace: &Workspace) -> Result<()> {
         let program = outputs.join(name);
         fs::rename(&fresh, &program).with_context(|| format!("renaming {}", fresh.display()))?;
     }
-    for source in files(&sources, "rs")? {
-        let name = stem(&source);
-        let mut arguments = vec!["rustc", "--profile", workspace.profile()];
-        arguments.extend(["--package", CRATE, "--example", &name, "--"]);
-        arguments.extend(["-C", "target-feature=+crt-static"]);
-        compile::run(workspace, &arguments)?;
-        let built = workspace.hosted(&format!("examples/{name}"));
-        put(&built, &outputs.join(format!("{name}-rust")))?;
+    let of_tests = workspace.root().join("tests/examples");
+    for (package, sources, suffix) in [(CRATE, sources, "-rust"), (TESTS, of_tests, "")] {
+        for source in files(&sources, "rs")? {
+            let name = stem(&source);
+            let mut arguments = vec!["rustc", "--profile", workspace.profile()];
+            arguments.extend(["--package", package, "--example", &name, "--"]);
+            arguments.extend(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
+            compile::run(workspace, &arguments)?;
+            let built = workspace.hosted(&format!("examples/{name}"));
+            put(&built, &outputs.join(format!("{name}{suffix}")))?;
+        }
     }
     Ok(())
 }

@@ -83,10 +83,7 @@ pub struct Case {
 #[derive(Clone, Debug)]
 enum Kind {
     /// Passes where it ends with 0.
-    Posix {
-        sources: Vec<PathBuf>,
-        include: PathBuf,
-    },
+    Posix(suite::Recipe),
     /// Passes where it ends with this; with 0 it says that it found no errors, too.
     Mpi { ends_with: i32 },
 }
@@ -94,7 +91,7 @@ enum Kind {
 impl Case {
     fn build(&self) -> bool {
         match &self.kind {
-            Kind::Posix { sources, include } => suite::build(&self.program, sources, include),
+            Kind::Posix(recipe) => recipe.build(&self.program),
             Kind::Mpi { .. } => self.program.exists(),
         }
     }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Case, Kind};
 use crate::debian::SourcePackage;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, output_of};
 
 /// The Open POSIX Test Suite.
 const PACKAGE: SourcePackage = SourcePackage {
@@ -22,11 +22,11 @@ const PACKAGE: SourcePackage = SourcePackage {
     archive: "posixtestsuite_1.5.2.orig.tar.gz",
     sha256: "15a2185672127cba851d35ec9d538ff6148defdbb75f99c7e9c50aeba0f94757",
 };
-/// Interfaces that a node has; the others are of shared memory, message queues and files in the
-/// background.
-const INTERFACES: [&str; 22] = [
+/// Interfaces that a node has; the others are of message queues and of files in the background.
+const INTERFACES: [&str; 23] = [
     "pthread_",
     "sem_",
+    "shm_",
     "sig",
     "kill",
     "killpg",
@@ -49,45 +49,95 @@ const INTERFACES: [&str; 22] = [
     "strftime",
 ];
 /// Words by which a case shows that it needs another process, or what a node has not.
-const NEEDS_MORE: [&str; 9] = [
-    "fork (", "fork(", "execl", "execv", "system(", "popen(", "mq_open", "shm_open", "waitpid",
+const NEEDS_MORE: [&str; 12] = [
+    "fork (",
+    "fork(",
+    "execl",
+    "execv",
+    "system(",
+    "popen(",
+    "posix_spawn",
+    "mq_open",
+    "waitpid",
+    "shmget",
+    "semget",
+    "msgget",
 ];
 /// Longest time of a case, in seconds: some sleep for a few.
 const LIMIT_S: u32 = 20;
-/// How cases are compiled.
-const FLAGS: [&str; 9] = [
-    "-std=gnu99",
-    "-D_POSIX_C_SOURCE=200112L",
-    "-D_XOPEN_SOURCE=600",
-    "-D_GNU_SOURCE",
-    "-w",
-    "-O1",
-    "-static",
-    "-pthread",
-    "-fcommon",
-];
+/// How cases are compiled: those of the POSIX test suite with glibc, those of libc-test with musl,
+/// whose tests they are.
+const POSIX: Compiler = Compiler {
+    name: "gcc",
+    flags: &[
+        "-std=gnu99",
+        "-D_POSIX_C_SOURCE=200112L",
+        "-D_XOPEN_SOURCE=600",
+        "-D_GNU_SOURCE",
+        "-w",
+        "-O1",
+        "-static",
+        "-pthread",
+        "-fcommon",
+    ],
+};
+const LIBC_TEST: Compiler = Compiler {
+    name: "musl-gcc",
+    flags: &[
+        "-std=c99",
+        "-D_POSIX_C_SOURCE=200809L",
+        "-D_FILE_OFFSET_BITS=64",
+        "-w",
+        "-fno-builtin",
+        "-frounding-math",
+        "-O1",
+        "-static",
+        "-pthread",
+    ],
+};
+/// What libc-test's own rules make of a header: the lines that begin with the name of an option of
+/// POSIX, behind this one, become definitions.
+const OPTIONS: &str = "options.h";
+const OPTIONS_BEGIN: &str = "optiongroups_unistd_end";
 
-/// Compiles a case of one program; false where this machine cannot.
-pub fn build(program: &Path, sources: &[PathBuf], include: &Path) -> bool {
-    if program.exists() {
-        return true;
-    }
-    if fs::create_dir_all(program.parent().unwrap_or(Path::new("."))).is_err() {
-        return false;
-    }
-    let status = Command::new("gcc")
-        .args(FLAGS)
-        .arg("-I")
-        .arg(include)
-        .args(sources)
-        .args(["-lrt", "-lm", "-o"])
-        .arg(program)
-        .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
+/// A compiler and its flags.
+#[derive(Debug)]
+struct Compiler {
+    name: &'static str,
+    flags: &'static [&'static str],
 }
 
-fn case(workspace: &Workspace, name: String, sources: Vec<PathBuf>, include: PathBuf) -> Case {
+/// How a case is compiled.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    compiler: &'static Compiler,
+    sources: Vec<PathBuf>,
+    include: Vec<PathBuf>,
+}
+
+impl Recipe {
+    /// Compiles the program; false where this machine cannot.
+    pub fn build(&self, program: &Path) -> bool {
+        if program.exists() {
+            return true;
+        }
+        if fs::create_dir_all(program.parent().unwrap_or(Path::new("."))).is_err() {
+            return false;
+        }
+        let include = self.include.iter();
+        let status = Command::new(self.compiler.name)
+            .args(self.compiler.flags)
+            .args(include.flat_map(|folder| [Path::new("-I"), folder]))
+            .args(&self.sources)
+            .args(["-lrt", "-lm", "-o"])
+            .arg(program)
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    }
+}
+
+fn case(workspace: &Workspace, name: String, recipe: Recipe) -> Case {
     let file = name.replace('/', "_");
     Case {
         program: workspace.target().join("conformance/programs").join(file),
@@ -96,7 +146,7 @@ fn case(workspace: &Workspace, name: String, sources: Vec<PathBuf>, include: Pat
         arguments: Vec::new(),
         environment: Vec::new(),
         limit_s: LIMIT_S,
-        kind: Kind::Posix { sources, include },
+        kind: Kind::Posix(recipe),
     }
 }
 
@@ -121,8 +171,12 @@ pub fn posix(workspace: &Workspace) -> Result<Vec<Case>> {
                 .split('-')
                 .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
             if is_number && number.contains('-') && !needs_more(&source)? {
-                let name = format!("{interface}/{number}");
-                cases.push(case(workspace, name, vec![source], root.join("include")));
+                let recipe = Recipe {
+                    sources: vec![source],
+                    include: vec![root.join("include")],
+                    compiler: &POSIX,
+                };
+                cases.push(case(workspace, format!("{interface}/{number}"), recipe));
             }
         }
     }
@@ -145,24 +199,47 @@ pub fn libc_test(workspace: &Workspace, folder: &Path) -> Result<Vec<Case>> {
             shared.push(source);
         }
     }
-    // What it expects to be made by its own rules.
-    let include = workspace.target().join("conformance/libc-test");
-    fs::create_dir_all(&include)?;
+    let made = workspace.target().join("conformance/libc-test");
+    fs::create_dir_all(&made)?;
+    make_options(&common, &made)?;
     let mut cases = Vec::new();
     for kind in ["functional", "regression"] {
         for source in sorted(&folder.join("src").join(kind))? {
             let Some(name) = name_of(&source).strip_suffix(".c").map(str::to_owned) else {
                 continue;
             };
-            if !needs_more(&source)? {
+            if !needs_more(&source)? && !needs_linker(&source)? {
                 let mut sources = vec![source];
                 sources.extend(shared.iter().cloned());
-                let name = format!("libc-test/{kind}/{name}");
-                cases.push(case(workspace, name, sources, common.clone()));
+                let recipe = Recipe {
+                    sources,
+                    include: vec![made.clone(), common.clone()],
+                    compiler: &LIBC_TEST,
+                };
+                cases.push(case(workspace, format!("libc-test/{kind}/{name}"), recipe));
             }
         }
     }
     Ok(cases)
+}
+
+/// The header that libc-test's own rules make.
+fn make_options(common: &Path, made: &Path) -> Result<()> {
+    let mut command = Command::new(LIBC_TEST.name);
+    command.args(["-D_POSIX_C_SOURCE=200809L", "-E", "-P", "-x", "c"]);
+    let text = output_of(command.arg(common.join(OPTIONS).with_extension("h.in")))?;
+    let behind = text.split_once(OPTIONS_BEGIN).map(|(_, behind)| behind);
+    let behind = behind.with_context(|| format!("{OPTIONS}.in has no {OPTIONS_BEGIN}"))?;
+    let lines = behind.lines().filter(|line| !line.trim().is_empty());
+    let header: String = lines.map(|line| format!("#define {line}\n")).collect();
+    fs::write(made.join(OPTIONS), header).context("writing options.h")
+}
+
+/// Whether a case is of shared libraries, or a part of one, which no static program has.
+fn needs_linker(source: &Path) -> Result<bool> {
+    let text = String::from_utf8_lossy(&fs::read(source)?).into_owned();
+    let has_rules = source.with_extension("mk").exists();
+    Ok(has_rules || text.contains("dlopen("))
 }
 
 fn needs_more(source: &Path) -> Result<bool> {

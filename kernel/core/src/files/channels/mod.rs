@@ -93,6 +93,8 @@ pub struct Channels {
     next: u64,
     /// What has come about at the standard streams: each use of one may have.
     streams: [Edges; FIRST as usize],
+    /// Who does not wait for standard input was told that there is none, and none has come since.
+    awaits_input: bool,
 }
 
 impl Default for Channels {
@@ -101,6 +103,7 @@ impl Default for Channels {
             list: Vec::new(),
             next: FIRST,
             streams: [Edges::default(); FIRST as usize],
+            awaits_input: false,
         }
     }
 }
@@ -158,6 +161,16 @@ impl Channels {
         let edges = &mut self.streams[stream as usize];
         edges.read += 1;
         edges.write += 1;
+    }
+
+    /// Standard input has nothing now, as who does not wait for it was told; or has something again.
+    pub fn set_awaits_input(&mut self, awaits: bool) {
+        self.awaits_input = awaits;
+    }
+
+    /// Whether standard input has nothing that can be read at once, as far as anybody has asked.
+    pub fn awaits_input(&self) -> bool {
+        self.awaits_input
     }
 
     pub(super) fn add(&mut self, channel: Channel) -> Result<ChannelId, Errno> {

@@ -79,6 +79,11 @@ impl Pipe {
         }
     }
 
+    /// Bytes that it has.
+    pub fn held(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Copies bytes that stay, behind the first `skip`; `out` is not longer than what is there.
     pub fn peek(&self, skip: usize, out: &mut [u8]) {
         let (first, second) = self.bytes.as_slices();

@@ -46,7 +46,7 @@ impl Variant {
     /// Whether a page of this origin may stay.
     pub const fn keeps(self, class: Class) -> bool {
         match class {
-            Class::Private | Class::Object => false,
+            Class::Private | Class::Object | Class::SharedMemory => false,
             Class::FileExecute => true,
             Class::FileRead | Class::FileData => matches!(self, Self::ReadOnlyToo),
         }

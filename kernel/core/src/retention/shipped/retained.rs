@@ -82,7 +82,7 @@ impl Retained {
     /// Pages held of segments of one class.
     pub fn pages_of(&self, class: Class) -> u64 {
         match class {
-            Class::Private | Class::Object => 0,
+            Class::Private | Class::Object | Class::SharedMemory => 0,
             Class::FileExecute => self.code,
             Class::FileRead => self.readonly,
             Class::FileData => self.data,
@@ -184,7 +184,9 @@ impl Retained {
             Class::FileExecute => self.code -= 1,
             Class::FileRead => self.readonly -= 1,
             Class::FileData => self.data -= 1,
-            Class::Private | Class::Object => unreachable!("a page of no segment was retained"),
+            Class::Private | Class::Object | Class::SharedMemory => {
+                unreachable!("a page of no segment was retained")
+            }
         }
         1
     }

@@ -194,7 +194,7 @@ proptest! {
         let wanted = |leaf: &&Leaf| match leaf.attributes.class {
             Class::FileExecute => true,
             Class::FileRead | Class::FileData => !narrow,
-            Class::Private | Class::Object => false,
+            Class::Private | Class::Object | Class::SharedMemory => false,
         };
         let clean = |leaf: &&Leaf| numbers(leaf).all(|frame| !written.contains(&frame));
         let kept: Vec<Leaf> = all[0].iter().filter(wanted).filter(clean).copied().collect();
