@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use super::alltoall::Exchange;
 use super::barrier::Barrier;
 use super::credit::{Credit, PACED_BELOW};
+use super::envelope::{Envelopes, Seal};
 use super::grants::{Grants, Train};
 use super::group::Members;
 use super::incoming::Receiving;
@@ -35,7 +36,6 @@ use super::{
 use crate::ids::Rank;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::wire::key::Key;
 
 /// Tokens of barriers that this rank has not reached, by context and number.
 const MAX_EARLY_TOKENS: usize = 256;
@@ -52,7 +52,7 @@ const CONTROL: usize = 48;
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
-    key: Key,
+    envelopes: Envelopes,
     order: Order,
     /// Bytes a second that the network carries, all ranks together; 0: not known.
     core: u64,
@@ -120,8 +120,10 @@ impl Endpoint {
             0 => DEFAULT_EAGER,
             bytes => bytes,
         };
+        let key = config.key.exchange_key(config.job, config.epoch);
+        let seal = Seal::new(&key, config.job);
         Endpoint {
-            key: config.key.exchange_key(config.job, config.epoch),
+            envelopes: Envelopes::new(seal, config.me, config.size),
             order: Order::new(config.size, config.leaf),
             core: 0,
             next_op: 0,
@@ -624,7 +626,7 @@ impl Endpoint {
                     from: self.config.me,
                     body,
                 };
-                return wire::emit(&self.key, self.config.job, to, &packet, out)
+                return wire::emit(&mut self.envelopes, to, &packet, out)
                     .map(|length| (to, length));
             }
             let Train { to, data, .. } = self.next_train(now, 1)?;
@@ -636,8 +638,7 @@ impl Endpoint {
                 BlockId::Exchange(context, number) => find(&mut self.exchanges, (context, number))
                     .is_some_and(|exchange| exchange.fill(to, data.first, room, memory).is_ok()),
             };
-            let (job, me) = (self.config.job, self.config.me);
-            if let Some(length) = wire::emit_data(&self.key, job, (me, to), &data, out, fill) {
+            if let Some(length) = wire::emit_data(&mut self.envelopes, to, &data, out, fill) {
                 return Some((to, length));
             }
             self.unreadable(now, to, data.block);

@@ -2,8 +2,7 @@
 //!
 //! A data packet begins with the numbers of packet (24 bits), context (16 bits) and block (24
 //! bits). All ranks have the key of the job, which is derived from the peer key, the job and the
-//! number of the member list: the tag covers the receiver's rank, so that what is sent on to
-//! another is not taken by that one.
+//! number of the member list.
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!
@@ -11,18 +10,17 @@
 
 use alloc::vec::Vec;
 
-use super::envelope::{self, Head};
+use super::envelope::{self, Envelopes, Head};
 pub use super::envelope::{is_exchange, may_be_of};
 use super::message::{
     BlockId, Body, Data, Item, Loss, MAX_ITEMS, NOBODY, NUMBER_MASK, Offer, Packet, Pull, Why,
 };
 use super::{MAX_BLOCK, MAX_RANKS, PACKET, SHORT};
-use crate::ids::{JobId, Rank};
+use crate::ids::Rank;
 use crate::wire::Error;
 use crate::wire::datagram::Kind;
 use crate::wire::field::{Reader, Writer};
 use crate::wire::join::flag;
-use crate::wire::key::Key;
 
 /// Bytes around every body.
 pub const OVERHEAD: usize = envelope::HEAD + envelope::TAG;
@@ -36,20 +34,22 @@ const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8 + 1;
 /// In the flags of a fault, beside the number of its reason: bytes are given.
 const FAULT_BYTES: u8 = 4;
 
-const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
+const _: () = assert!(PACKET.is_multiple_of(8) && PACKET + DATA_OVERHEAD <= crate::MAX_DATAGRAM);
+const _: () = assert!(PACKET + DATA_OVERHEAD + 8 > crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
 
 /// Writes a datagram for a rank, any but data, to the front of `out`, which has
-/// [`crate::MAX_DATAGRAM`] bytes; gives its length. None for data.
-pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) -> Option<usize> {
+/// [`crate::MAX_DATAGRAM`] bytes; gives its length. None for data, and where the job has no such
+/// rank.
+pub fn emit(envelopes: &mut Envelopes, to: Rank, packet: &Packet, out: &mut [u8]) -> Option<usize> {
     let kind = match &packet.body {
         Body::Data(_) => return None,
         Body::Control(_) => Kind::ExchangeControl,
         Body::Short { .. } => Kind::ExchangeMessage,
     };
     let head = Head::of(kind, packet.from);
-    envelope::seal(key, job, head, to, out, |room| {
+    envelopes.seal(head, to, out, |room| {
         let mut writer = Writer::new(room);
         match &packet.body {
             Body::Data(_) => return None,
@@ -68,12 +68,11 @@ pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) ->
     })
 }
 
-/// Writes the datagram of the first packet of `data` from a rank to a rank, whose bytes `fill` puts
-/// in their place; None when it had none after all.
+/// Writes the datagram of the first packet of `data` for a rank, whose bytes `fill` puts in their
+/// place; None when it had none after all.
 pub fn emit_data(
-    key: &Key,
-    job: JobId,
-    (from, to): (Rank, Rank),
+    envelopes: &mut Envelopes,
+    to: Rank,
     data: &Data,
     out: &mut [u8],
     fill: impl FnOnce(&mut [u8]) -> bool,
@@ -92,26 +91,29 @@ pub fn emit_data(
     let head = Head {
         is_message,
         is_last: is_only && data.is_last,
-        ..Head::of(Kind::ExchangeData, from)
+        ..Head::of(Kind::ExchangeData, envelopes.me())
     };
     let seq = u64::from(number & NUMBER_MASK)
         | u64::from(context) << 24
         | u64::from(block & NUMBER_MASK) << 40;
-    envelope::seal(key, job, head, to, out, |room| {
+    envelopes.seal(head, to, out, |room| {
         let (numbers, packet) = room.split_at_mut(DATA_HEAD);
         numbers.copy_from_slice(&seq.to_le_bytes());
         fill(&mut packet[..length]).then_some(DATA_HEAD + length)
     })
 }
 
-/// Reads a datagram of a job that is for this rank, and for data the packet's bytes.
+/// Reads a datagram of a job that is for this rank and was not read before, and for data the
+/// packet's bytes.
 pub fn parse<'a>(
-    key: &Key,
-    job: JobId,
-    me: Rank,
+    envelopes: &mut Envelopes,
     bytes: &'a [u8],
 ) -> Result<(Packet, Option<&'a [u8]>), Error> {
-    let (head, body) = envelope::open(key, job, me, bytes)?;
+    let (head, body) = envelopes.open(bytes)?;
+    parse_body(head, body)
+}
+
+fn parse_body(head: Head, body: &[u8]) -> Result<(Packet, Option<&[u8]>), Error> {
     let from = head.from;
     let mut reader = Reader::new(body);
     let is_data = head.kind == Kind::ExchangeData;
@@ -514,8 +516,17 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
+    use crate::exchange::envelope::Seal;
+    use crate::ids::JobId;
+    use crate::wire::key::Key;
+
     const KEY: Key = Key([7; 16]);
     const JOB: JobId = JobId(3);
+
+    /// Of a rank that has sealed and opened nothing.
+    fn of(rank: Rank) -> Envelopes {
+        Envelopes::new(Seal::new(&KEY, JOB), rank, MAX_RANKS)
+    }
 
     fn block() -> impl Strategy<Value = BlockId> {
         let number = 0..=NUMBER_MASK;
@@ -635,41 +646,35 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(items in prop::collection::vec(item(), 1..=MAX_ITEMS), from in 0..MAX_RANKS, to in 0..MAX_RANKS) {
+            prop_assume!(from != to);
             let to = Rank(to);
             let packet = Packet { from: Rank(from), body: Body::Control(items) };
             let mut out = [0; crate::MAX_DATAGRAM];
-            let length = emit(&KEY, JOB, to, &packet, &mut out).unwrap();
+            let length = emit(&mut of(Rank(from)), to, &packet, &mut out).unwrap();
             prop_assert_eq!(length, packet.wire_bytes());
-            prop_assert_eq!(parse(&KEY, JOB, to, &out[..length]), Ok((packet, None)));
-            // It is for nobody else, and of no other job.
-            prop_assert_eq!(parse(&KEY, JOB, Rank(to.0 ^ 1), &out[..length]), Err(Error::BadTag));
-            prop_assert!(may_be_of(JOB, &out) && !may_be_of(JobId(JOB.0 + 1), &out));
-            prop_assert_eq!(parse(&KEY, JobId(JOB.0 + 1), to, &out[..length]), Err(Error::BadTag));
-            // Another list of members has another key.
-            let other = KEY.exchange_key(JOB, 1);
-            prop_assert_eq!(parse(&other, JOB, to, &out[..length]), Err(Error::BadTag));
+            let mut receiver = of(to);
             for end in 0..length {
-                prop_assert!(parse(&KEY, JOB, to, &out[..end]).is_err());
+                prop_assert!(parse(&mut receiver, &out[..end]).is_err());
             }
+            prop_assert_eq!(parse(&mut receiver, &out[..length]), Ok((packet, None)));
+            prop_assert!(may_be_of(JOB, &out) && !may_be_of(JobId(JOB.0 + 1), &out));
         }
 
         #[test]
         fn a_packet_of_a_block_is_read(block in block(), first in 0..=NUMBER_MASK, bytes in 1usize..=PACKET, flip in 0usize..1472, to in 0..MAX_RANKS) {
             let to = Rank(to);
             let data = Data { block, first, packets: 1, tail: bytes as u16, is_last: true };
+            prop_assume!(to != Rank(5));
             let mut out = [0; crate::MAX_DATAGRAM];
             let fill = |room: &mut [u8]| { room.fill(9); true };
-            let length = emit_data(&KEY, JOB, (Rank(5), to), &data, &mut out, fill).unwrap();
+            let length = emit_data(&mut of(Rank(5)), to, &data, &mut out, fill).unwrap();
             prop_assert_eq!(length, bytes + DATA_OVERHEAD);
-            for other in [1, 1 << 16] {
-                let other = Rank(to.0 ^ other);
-                prop_assert_eq!(parse(&KEY, JOB, other, &out[..length]), Err(Error::BadTag));
-            }
-            let (packet, payload) = parse(&KEY, JOB, to, &out[..length]).unwrap();
+            let mut receiver = of(to);
+            let (packet, payload) = parse(&mut receiver, &out[..length]).unwrap();
             prop_assert_eq!(packet, Packet { from: Rank(5), body: Body::Data(data) });
             prop_assert_eq!(payload.unwrap(), &alloc::vec![9; bytes][..]);
             out[flip % length] ^= 1;
-            prop_assert!(parse(&KEY, JOB, to, &out[..length]).is_err());
+            prop_assert!(parse(&mut of(to), &out[..length]).is_err());
         }
 
         #[test]
@@ -678,11 +683,11 @@ mod tests {
             let mut out = [0; crate::MAX_DATAGRAM];
             let kind = Kind::from_wire(kind).unwrap();
             let head = Head { is_message, is_last, ..Head::of(kind, Rank(1)) };
-            let length = envelope::seal(&KEY, JOB, head, Rank(to), &mut out, |room| {
+            let length = of(Rank(1)).seal(head, Rank(to), &mut out, |room| {
                 room[..body.len()].copy_from_slice(&body);
                 Some(body.len())
             });
-            let _ = parse(&KEY, JOB, Rank(to), &out[..length.unwrap()]);
+            let _ = parse(&mut of(Rank(to)), &out[..length.unwrap()]);
         }
     }
 

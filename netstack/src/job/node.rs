@@ -21,10 +21,10 @@ use crate::ids::{JobId, ProgramId};
 use crate::io;
 use crate::io::client::Client;
 use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode};
-use crate::join::window;
 use crate::node::{Event, Outbox};
 use crate::time::{Instant, Micros};
 use crate::wire::job::{ClaimAck, Command, CommandAck, JobAck, JobStatus};
+use crate::wire::window;
 
 /// Ended jobs remembered. Every job took at least one command, so a repetition of a LAUNCH that
 /// passes the replay window finds its job here.

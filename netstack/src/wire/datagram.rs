@@ -27,7 +27,7 @@ use crate::ids::{BootEpoch, NodeId};
 pub const MAGIC: [u8; 2] = *b"HR";
 /// Protocol version that this build speaks. It is one more whenever a message changes its form:
 /// nodes are admitted by this number alone, whatever software they run.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Bytes before the payload.
 pub const HEADER_LEN: usize = 28;
 /// Bytes around the payload.

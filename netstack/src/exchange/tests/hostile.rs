@@ -6,6 +6,7 @@
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
 use super::super::alltoall::MAX_OVERDUE;
+use super::super::envelope::Envelopes;
 use super::super::letters::WINDOW;
 use super::super::message::{BlockId, Body, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull};
 use super::super::message::{Data, Item, Why};
@@ -70,9 +71,13 @@ impl Stranger {
 }
 
 /// A rank that has the key, and says anything.
-struct Wrong(Rng);
+struct Wrong(Rng, Envelopes);
 
 impl Wrong {
+    fn new(seed: u64) -> Self {
+        Wrong(Rng::new(seed), envelopes(WRONG, SIZE))
+    }
+
     fn below(&mut self, end: u64) -> u64 {
         self.0.below(end)
     }
@@ -199,7 +204,6 @@ impl Wrong {
 
     /// A datagram to a rank, sealed as it should be.
     fn datagram(&mut self, to: Rank, out: &mut [u8]) -> usize {
-        let key = Key([3; 16]).exchange_key(JobId(1), 0);
         let body = match self.below(4) {
             0 => {
                 let tail = 1 + self.below(PACKET as u64) as usize;
@@ -214,7 +218,7 @@ impl Wrong {
                     room.fill(0xee);
                     true
                 };
-                let length = wire::emit_data(&key, JobId(1), (WRONG, to), &data, out, fill);
+                let length = wire::emit_data(&mut self.1, to, &data, out, fill);
                 return length.expect("it is filled");
             }
             1 => {
@@ -230,7 +234,7 @@ impl Wrong {
             }
         };
         let packet = Packet { from: WRONG, body };
-        wire::emit(&key, JobId(1), to, &packet, out).expect("no data")
+        wire::emit(&mut self.1, to, &packet, out).expect("no data")
     }
 }
 
@@ -320,7 +324,7 @@ proptest! {
         // The engine of the last rank is silent; in its place speaks what has gone wrong.
         net.dead[WRONG.0 as usize] = true;
         let ops = post_all(&mut net, 0..WRONG.0);
-        let mut wrong = Wrong(Rng::new(seed));
+        let mut wrong = Wrong::new(seed);
         let mut out = [0; crate::MAX_DATAGRAM];
         for _ in 0..150 {
             net.go_on(Micros(wrong.below(400)));
