@@ -28,15 +28,17 @@ pub const OVERHEAD: usize = envelope::HEAD + envelope::TAG;
 pub const DATA_OVERHEAD: usize = OVERHEAD + DATA_HEAD;
 const DATA_HEAD: usize = 3 + 2 + 3;
 const OFFER_LEN: usize = 4 + 2 + 4 + 8;
-const BLOCK_LEN: usize = 1 + 2 + 4;
+const BLOCK_LEN: usize = 2 + 3;
 /// Bytes of the longest item, a pull.
 const MAX_ITEM: usize = 1 + BLOCK_LEN + 2 + 4 + 8 + 1;
+/// In the kind of an item, beside its number: its block is a message.
+const OF_MESSAGE: u8 = 0x80;
 /// In the flags of a fault, beside the number of its reason: bytes are given.
 const FAULT_BYTES: u8 = 4;
 
 const _: () = assert!(PACKET.is_multiple_of(8) && PACKET + DATA_OVERHEAD <= crate::MAX_DATAGRAM);
 const _: () = assert!(PACKET + DATA_OVERHEAD + 8 > crate::MAX_DATAGRAM);
-const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
+const _: () = assert!(OVERHEAD + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
 
 /// Writes a datagram for a rank, any but data, to the front of `out`, which has
@@ -55,7 +57,6 @@ pub fn emit(envelopes: &mut Envelopes, to: Rank, packet: &Packet, out: &mut [u8]
             Body::Data(_) => return None,
             Body::Control(items) => {
                 assert!(items.len() <= MAX_ITEMS, "more items than fit");
-                writer.u8(items.len() as u8);
                 items.iter().for_each(|item| emit_item(item, &mut writer));
             }
             Body::Short { offer, payload } => {
@@ -127,15 +128,13 @@ fn parse_body(head: Head, body: &[u8]) -> Result<(Packet, Option<&[u8]>), Error>
             return Ok((Packet { from, body }, Some(bytes)));
         }
         Kind::ExchangeControl => {
-            let count = usize::from(reader.u8()?);
-            if !(1..=MAX_ITEMS).contains(&count) {
-                return Err(Error::BadValue);
-            }
-            let mut items = Vec::with_capacity(count);
-            for _ in 0..count {
+            let mut items = Vec::with_capacity(1);
+            while items.is_empty() || !reader.is_empty() {
+                if items.len() == MAX_ITEMS {
+                    return Err(Error::TrailingBytes);
+                }
                 items.push(parse_item(&mut reader)?);
             }
-            reader.finish()?;
             Body::Control(items)
         }
         Kind::ExchangeMessage => {
@@ -182,7 +181,7 @@ impl Packet {
     pub fn wire_bytes(&self) -> usize {
         match &self.body {
             Body::Data(data) => data.packets.count_ones() as usize * DATA_OVERHEAD,
-            Body::Control(items) => OVERHEAD + 1 + items.iter().map(item_bytes).sum::<usize>(),
+            Body::Control(items) => OVERHEAD + items.iter().map(item_bytes).sum::<usize>(),
             Body::Short { payload, .. } => OVERHEAD + OFFER_LEN + payload.len(),
         }
     }
@@ -227,20 +226,20 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
             writer.u8(16).u16(context).u32(number);
         }
         Item::Pull { block, pull } => {
-            emit_block(writer.u8(3), block)
+            emit_block(writer, 3, block)
                 .u16(pull.serial)
                 .u32(pull.first)
                 .u64(pull.packets)
                 .u8(pull.tell.into());
         }
         Item::Got { block } => {
-            emit_block(writer.u8(4), block);
+            emit_block(writer, 4, block);
         }
         Item::Served { block, serial } => {
-            emit_block(writer.u8(5), block).u16(serial);
+            emit_block(writer, 5, block).u16(serial);
         }
         Item::Refuse { block, gone } => {
-            emit_block(writer.u8(6), block).u8(gone.into());
+            emit_block(writer, 6, block).u8(gone.into());
         }
         Item::Offer(offer) => emit_offer(&offer, writer.u8(7)),
         Item::Known { number } => {
@@ -315,7 +314,13 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
 }
 
 fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
-    Ok(match reader.u8()? {
+    let kind = reader.u8()?;
+    let is_message = kind & OF_MESSAGE != 0;
+    let kind = kind & !OF_MESSAGE;
+    if is_message && !(3..=6).contains(&kind) {
+        return Err(Error::BadValue);
+    }
+    Ok(match kind {
         1 => Item::Ready {
             context: reader.u16()?,
             number: number(reader)?,
@@ -327,7 +332,7 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             number: number(reader)?,
         },
         3 => {
-            let block = parse_block(reader)?;
+            let block = parse_block(is_message, reader)?;
             let pull = Pull {
                 serial: reader.u16()?,
                 first: number(reader)?,
@@ -340,14 +345,14 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             Item::Pull { block, pull }
         }
         4 => Item::Got {
-            block: parse_block(reader)?,
+            block: parse_block(is_message, reader)?,
         },
         5 => Item::Served {
-            block: parse_block(reader)?,
+            block: parse_block(is_message, reader)?,
             serial: reader.u16()?,
         },
         6 => Item::Refuse {
-            block: parse_block(reader)?,
+            block: parse_block(is_message, reader)?,
             gone: flag(reader.u8()?)?,
         },
         7 => Item::Offer(parse_offer(reader)?),
@@ -440,19 +445,23 @@ fn parse_why(number: u8) -> Result<Why, Error> {
     }
 }
 
-fn emit_block<'a, 'b>(writer: &'a mut Writer<'b>, block: BlockId) -> &'a mut Writer<'b> {
-    match block {
-        BlockId::Exchange(context, number) => writer.u8(0).u16(context).u32(number),
-        BlockId::Message(number) => writer.u8(1).u16(0).u32(number),
-    }
+/// The kind of an item and the block that it is about.
+fn emit_block<'a, 'b>(writer: &'a mut Writer<'b>, kind: u8, block: BlockId) -> &'a mut Writer<'b> {
+    let (kind, context, number) = match block {
+        BlockId::Exchange(context, number) => (kind, context, number),
+        BlockId::Message(number) => (kind | OF_MESSAGE, 0, number),
+    };
+    let [a, b, c, _] = number.to_le_bytes();
+    writer.u8(kind).u16(context).bytes(&[a, b, c])
 }
 
-fn parse_block(reader: &mut Reader<'_>) -> Result<BlockId, Error> {
-    let (channel, context, number) = (reader.u8()?, reader.u16()?, number(reader)?);
-    match (channel, context) {
-        (0, _) => Ok(BlockId::Exchange(context, number)),
-        (1, 0) => Ok(BlockId::Message(number)),
-        _ => Err(Error::BadValue),
+fn parse_block(is_message: bool, reader: &mut Reader<'_>) -> Result<BlockId, Error> {
+    let (context, [a, b, c]) = (reader.u16()?, reader.array()?);
+    let number = u32::from_le_bytes([a, b, c, 0]);
+    match (is_message, context) {
+        (false, _) => Ok(BlockId::Exchange(context, number)),
+        (true, 0) => Ok(BlockId::Message(number)),
+        (true, _) => Err(Error::BadValue),
     }
 }
 

@@ -11,9 +11,10 @@
 //! a probability of at most 2^-64, whoever chose them, because the words of `k` are secret. The
 //! result never leaves here but through SipHash.
 //!
-//! Source: Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC (1999), section 3, theorem 1 with words
-//! of 64 bits; RFC 4418 is the same with words of 32. The number and the hash go through one
-//! function, instead of the sum of a pad and a hash: Black and Cochran, MAC Reforgeability (2009).
+//! Source: Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC: Fast and Secure Message Authentication
+//! (1999), NH with words of 64 bits; RFC 4418 is the same with words of 32. Number and hash go
+//! through one function, instead of the sum of a pad and a hash: Black and Cochran, MAC
+//! Reforgeability (2009), WMAC.
 //! What else there is: `docs/adr/0039-tags-of-ranks-are-a-universal-hash.md`.
 //!
 //! Invariant: a tag that was made once says nothing about another one, even where a number was

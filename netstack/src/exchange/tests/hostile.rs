@@ -292,6 +292,36 @@ fn check_bounds(net: &Net) {
     }
 }
 
+/// Somebody says again and again what a rank said that is dead. As signs of life that would put off
+/// its loss to seven seconds, when it is asked whoever is heard.
+#[test]
+fn what_is_said_again_is_no_sign_of_life() {
+    let mut net = Net::new(2, Scheme::Default, 0, 5);
+    for (rank, op) in exchange(&mut net, |_, _| 2_000_000).iter().enumerate() {
+        net.post(rank as u32, op.clone());
+    }
+    net.go_on(Micros(3_000));
+    net.dead[1] = true;
+    let to_first = net.flights.iter().filter(|(_, to, _)| *to == 0);
+    let recorded: Vec<Vec<u8>> = to_first.map(|(.., bytes)| bytes.clone()).collect();
+    assert!(recorded.len() > 1, "nothing was under way");
+    let mut said = 0;
+    for _ in 0..50 {
+        net.go_on(Micros::from_millis(100));
+        for datagram in &recorded {
+            let taken = net.ranks[0].handle_datagram(net.now, datagram, &mut net.memory[0]);
+            assert_eq!(taken, None);
+            said += 1;
+        }
+    }
+    assert_eq!(net.ranks[0].counters().replayed, said);
+    let lost = |event: &Event| {
+        let error = Error::RankLost(Rank(1));
+        matches!(event, Event::Failed { error: found, .. } if *found == error)
+    };
+    assert!(net.events[0].iter().any(lost), "{:?}", net.events[0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
@@ -310,6 +340,8 @@ proptest! {
         }
         let bad: u64 = net.ranks.iter().map(|rank| rank.counters().bad).sum();
         prop_assert!(bad > 0);
+        let replayed: u64 = net.ranks.iter().map(|rank| rank.counters().replayed).sum();
+        prop_assert!(replayed > 0);
     }
 
     #[test]
