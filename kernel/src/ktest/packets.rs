@@ -1,5 +1,5 @@
-//! What a packet costs a node: instructions from the engine of an exchange to the card, and from the
-//! card to the program's memory.
+//! What a packet costs a node: instructions from the engine of an exchange to the card, and from
+//! the card to the program's memory.
 //!
 //! Key type: [`Node`], one of two ranks, each with an engine, a stack and a card of its own, on one
 //! wire. The runner attaches the cards.

@@ -626,8 +626,11 @@ impl Endpoint {
                     from: self.config.me,
                     body,
                 };
-                return wire::emit(&mut self.envelopes, to, &packet, out)
-                    .map(|length| (to, length));
+                match wire::emit(&mut self.envelopes, to, &packet, out) {
+                    Some(length) => return Some((to, length)),
+                    // Somebody has named a rank that there is not.
+                    None => continue,
+                }
             }
             let Train { to, data, .. } = self.next_train(now, 1)?;
             let fill = |room: &mut [u8]| match data.block {

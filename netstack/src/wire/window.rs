@@ -42,8 +42,8 @@ impl ReplayWindow {
         true
     }
 
-    /// Of all numbers with this low half the nearest to the one after the newest. It is the one that
-    /// was sent, unless 2^31 in a row did not arrive.
+    /// Of all numbers with this low half the nearest to the one after the newest. It is the one
+    /// that was sent, unless 2^31 in a row did not arrive.
     pub fn nearest(&self, low: u32) -> u64 {
         const HALF: u64 = 1 << 31;
         let expected = self.newest.saturating_add(1);

@@ -19,8 +19,8 @@ use crate::time::Instant;
 use crate::wire::Error;
 
 impl Endpoint {
-    /// Takes a datagram: whose it is. None: it is not one of this job for this rank, came before, or
-    /// makes no sense; that is counted.
+    /// Takes a datagram: whose it is. None: it is not one of this job for this rank, came before,
+    /// or makes no sense; that is counted.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
