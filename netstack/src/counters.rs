@@ -50,6 +50,7 @@ impl Counters {
             Error::BadVersion(_) => &mut self.bad_version,
             Error::BadKind(_) => &mut self.bad_kind,
             Error::BadTag => &mut self.bad_tag,
+            Error::Replayed => &mut self.replayed,
         };
         *count += 1;
     }

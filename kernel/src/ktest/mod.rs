@@ -21,6 +21,7 @@ mod memory;
 mod monitoring;
 mod mutants;
 mod network;
+mod packets;
 mod peer;
 mod platform;
 mod program;
@@ -343,6 +344,11 @@ const TESTS: &[Test] = &[
         " memory=128M clock=instructions",
     ),
     test("overlay-counters", monitoring::counters_of_jobs),
+    test_that(
+        "packet-cost",
+        packets::cost,
+        " memory=128M clock=instructions peer=virtio-net-pci nic=virtio-net-pci",
+    ),
     test_that("panic", panics, " expects=on purpose"),
     test_that(
         "panic-resets",

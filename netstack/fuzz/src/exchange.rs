@@ -2,8 +2,10 @@
 //!
 //! Invariant: besides not panicking, no rank writes outside of the memory of its operations.
 
+use std::collections::BTreeMap;
+
 use netstack::MAX_DATAGRAM;
-use netstack::exchange::envelope::{self, Head};
+use netstack::exchange::envelope::{Head, Seal};
 use netstack::exchange::wire::OVERHEAD;
 use netstack::exchange::{
     Among, Active, Baseline, BufferId, Config, Conflict, Endpoint, Gone, Layout, MAX_OPS, Memory, Op,
@@ -21,6 +23,8 @@ const RANKS: u32 = 3;
 const BLOCK: u64 = 9_000;
 /// Bytes of each message.
 const MESSAGE: u64 = 3_000;
+/// Where in a datagram its number is.
+const NUMBER: usize = 7;
 const RECEIVED: BufferId = BufferId(1);
 const LETTER: BufferId = BufferId(2);
 
@@ -68,6 +72,9 @@ impl Memory for Bounds {
 struct Job {
     ranks: Vec<Endpoint>,
     now: Instant,
+    seal: Seal,
+    /// Number of the last datagram from a rank to a rank, whoever has sealed it.
+    numbers: BTreeMap<(u32, u32), u32>,
 }
 
 impl Job {
@@ -92,6 +99,8 @@ impl Job {
         Job {
             ranks: (0..RANKS).map(rank).collect(),
             now,
+            seal: Seal::new(&KEY.exchange_key(JOB, 0), JOB),
+            numbers: BTreeMap::new(),
         }
     }
 
@@ -147,6 +156,9 @@ impl Job {
                 let sent = self.ranks[from].poll_transmit(self.now, &mut out, &mut Bounds);
                 if let Some((to, length)) = sent {
                     is_quiet = false;
+                    let [a, b, c, d] = *out[NUMBER..].first_chunk().expect("it has a head");
+                    let last = self.numbers.entry((from as u32, to.0)).or_default();
+                    *last = u32::from_le_bytes([a, b, c, d]).max(*last);
                     self.deliver(to.0 as usize, &out[..length]);
                 }
             }
@@ -176,7 +188,6 @@ pub fn attack_exchange(input: &[u8]) {
     });
     job.post();
     job.settle();
-    let key = KEY.exchange_key(JOB, 0);
     while let Some((&[mode, kind, low, high], tail)) = rest.split_first_chunk::<4>() {
         let length = usize::from(u16::from_le_bytes([low, high])).min(tail.len());
         let (bytes, tail) = tail.split_at(length);
@@ -198,7 +209,11 @@ pub fn attack_exchange(input: &[u8]) {
                 };
                 let payload = &payload[..payload.len().min(MAX_DATAGRAM - OVERHEAD)];
                 let (me, mut out) = (Rank(to as u32), [0; MAX_DATAGRAM]);
-                let length = envelope::seal(&key, JOB, head, me, &mut out, |room| {
+                // A number that is taken: those that the rank itself uses are lost then.
+                let last = job.numbers.entry((from, me.0)).or_default();
+                *last += 1;
+                let number = u64::from(*last);
+                let length = job.seal.seal(head, me, number, &mut out, |room| {
                     room[..payload.len()].copy_from_slice(payload);
                     Some(payload.len())
                 });

@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use super::alltoall::Exchange;
 use super::barrier::Barrier;
 use super::credit::{Credit, PACED_BELOW};
+use super::envelope::{Envelopes, Seal};
 use super::grants::{Grants, Train};
 use super::group::{Members, Together};
 use super::incoming::Receiving;
@@ -35,7 +36,6 @@ use super::{
 use crate::ids::Rank;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::wire::key::Key;
 
 /// Ranks that are ready for exchanges that this one has not begun, beside two of each rank.
 const MAX_EARLY: usize = 256;
@@ -54,7 +54,7 @@ const CONTROL: usize = 48;
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
-    key: Key,
+    envelopes: Envelopes,
     order: Order,
     /// Bytes a second that the network carries, all ranks together; 0: not known.
     core: u64,
@@ -126,8 +126,10 @@ impl Endpoint {
             0 => DEFAULT_EAGER,
             bytes => bytes,
         };
+        let key = config.key.exchange_key(config.job, config.epoch);
+        let seal = Seal::new(&key, config.job);
         Endpoint {
-            key: config.key.exchange_key(config.job, config.epoch),
+            envelopes: Envelopes::new(seal, config.me, config.size),
             order: Order::new(config.size, config.leaf),
             core: 0,
             next_op: 0,
@@ -672,8 +674,11 @@ impl Endpoint {
                     from: self.config.me,
                     body,
                 };
-                return wire::emit(&self.key, self.config.job, to, &packet, out)
-                    .map(|length| (to, length));
+                match wire::emit(&mut self.envelopes, to, &packet, out) {
+                    Some(length) => return Some((to, length)),
+                    // Somebody has named a rank that there is not.
+                    None => continue,
+                }
             }
             let Train { to, data, .. } = self.next_train(now, 1)?;
             let fill = |room: &mut [u8]| match data.block {
@@ -684,8 +689,7 @@ impl Endpoint {
                 BlockId::Exchange(context, number) => find(&mut self.exchanges, (context, number))
                     .is_some_and(|exchange| exchange.fill(to, data.first, room, memory).is_ok()),
             };
-            let (job, me) = (self.config.job, self.config.me);
-            if let Some(length) = wire::emit_data(&self.key, job, (me, to), &data, out, fill) {
+            if let Some(length) = wire::emit_data(&mut self.envelopes, to, &data, out, fill) {
                 return Some((to, length));
             }
             self.unreadable(now, to, data.block);

@@ -254,16 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn recorded_answers_prove_nothing() {
+    fn old_answers_prove_nothing() {
         let mut first = None;
         let (lost, _) = watch(
             1..2,
             Micros::from_secs(20),
             |liveness, rank, question, now| {
-                // The first question is answered; somebody sends that answer again and again, and
-                // everything else.
-                let recorded = *first.get_or_insert(question);
-                liveness.answered(rank, recorded, now);
+                // The first question is answered; somebody has kept more such answers, and much
+                // else, and sends that on from time to time.
+                let old = *first.get_or_insert(question);
+                liveness.answered(rank, old, now);
                 liveness.heard(rank, now);
             },
         );

@@ -65,7 +65,7 @@ pub use settings::{SettingError, Settings, Wrong};
 pub use wire::is_exchange;
 
 /// Bytes of a full packet of a block: a multiple of 8, so that no element of an array is cut.
-pub const PACKET: usize = 1448;
+pub const PACKET: usize = 1440;
 /// Most bytes of a message that rides in the datagram that announces it. It is copied when it is
 /// posted.
 pub const SHORT: usize = 1384;
@@ -400,6 +400,8 @@ pub struct Counters {
     pub control_sent: u64,
     /// Datagrams that were not understood.
     pub bad: u64,
+    /// Datagrams that came again, or too late to tell.
+    pub replayed: u64,
 }
 
 /// What an endpoint keeps: for checks that it keeps nothing when all is over.

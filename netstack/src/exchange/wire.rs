@@ -2,8 +2,7 @@
 //!
 //! A data packet begins with the numbers of packet (24 bits), context (16 bits) and block (24
 //! bits). All ranks have the key of the job, which is derived from the peer key, the job and the
-//! number of the member list: the tag covers the receiver's rank, so that what is sent on to
-//! another is not taken by that one.
+//! number of the member list.
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!
@@ -11,18 +10,17 @@
 
 use alloc::vec::Vec;
 
-use super::envelope::{self, Head};
+use super::envelope::{self, Envelopes, Head};
 pub use super::envelope::{is_exchange, may_be_of};
 use super::message::{
     BlockId, Body, Data, Item, Loss, MAX_ITEMS, NOBODY, NUMBER_MASK, Offer, Packet, Pull, Why,
 };
 use super::{MAX_BLOCK, MAX_RANKS, PACKET, SHORT};
-use crate::ids::{JobId, Rank};
+use crate::ids::Rank;
 use crate::wire::Error;
 use crate::wire::datagram::Kind;
 use crate::wire::field::{Reader, Writer};
 use crate::wire::join::flag;
-use crate::wire::key::Key;
 
 /// Bytes around every body.
 pub const OVERHEAD: usize = envelope::HEAD + envelope::TAG;
@@ -30,32 +28,35 @@ pub const OVERHEAD: usize = envelope::HEAD + envelope::TAG;
 pub const DATA_OVERHEAD: usize = OVERHEAD + DATA_HEAD;
 const DATA_HEAD: usize = 3 + 2 + 3;
 const OFFER_LEN: usize = 4 + 2 + 4 + 8;
-const BLOCK_LEN: usize = 1 + 2 + 4;
-/// Bytes of the longest item, a target that the master names; a pull has as many.
+const BLOCK_LEN: usize = 2 + 3;
+/// Bytes of the longest item, a target that the master names.
 const MAX_ITEM: usize = 1 + 2 + 4 + 4 + 2 + 2 + 4 + 4;
+/// In the kind of an item, beside its number: its block is a message.
+const OF_MESSAGE: u8 = 0x80;
 /// In the flags of a fault, beside the number of its reason: bytes are given.
 const FAULT_BYTES: u8 = 4;
 
-const _: () = assert!(PACKET + DATA_OVERHEAD == crate::MAX_DATAGRAM);
-const _: () = assert!(OVERHEAD + 1 + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
+const _: () = assert!(PACKET.is_multiple_of(8) && PACKET + DATA_OVERHEAD <= crate::MAX_DATAGRAM);
+const _: () = assert!(PACKET + DATA_OVERHEAD + 8 > crate::MAX_DATAGRAM);
+const _: () = assert!(OVERHEAD + MAX_ITEMS * MAX_ITEM <= crate::MAX_DATAGRAM);
 const _: () = assert!(OVERHEAD + OFFER_LEN + SHORT <= crate::MAX_DATAGRAM);
 
 /// Writes a datagram for a rank, any but data, to the front of `out`, which has
-/// [`crate::MAX_DATAGRAM`] bytes; gives its length. None for data.
-pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) -> Option<usize> {
+/// [`crate::MAX_DATAGRAM`] bytes; gives its length. None for data, and where the job has no such
+/// rank.
+pub fn emit(envelopes: &mut Envelopes, to: Rank, packet: &Packet, out: &mut [u8]) -> Option<usize> {
     let kind = match &packet.body {
         Body::Data(_) => return None,
         Body::Control(_) => Kind::ExchangeControl,
         Body::Short { .. } => Kind::ExchangeMessage,
     };
     let head = Head::of(kind, packet.from);
-    envelope::seal(key, job, head, to, out, |room| {
+    envelopes.seal(head, to, out, |room| {
         let mut writer = Writer::new(room);
         match &packet.body {
             Body::Data(_) => return None,
             Body::Control(items) => {
                 assert!(items.len() <= MAX_ITEMS, "more items than fit");
-                writer.u8(items.len() as u8);
                 items.iter().for_each(|item| emit_item(item, &mut writer));
             }
             Body::Short { offer, payload } => {
@@ -68,12 +69,11 @@ pub fn emit(key: &Key, job: JobId, to: Rank, packet: &Packet, out: &mut [u8]) ->
     })
 }
 
-/// Writes the datagram of the first packet of `data` from a rank to a rank, whose bytes `fill` puts
-/// in their place; None when it had none after all.
+/// Writes the datagram of the first packet of `data` for a rank, whose bytes `fill` puts in their
+/// place; None when it had none after all.
 pub fn emit_data(
-    key: &Key,
-    job: JobId,
-    (from, to): (Rank, Rank),
+    envelopes: &mut Envelopes,
+    to: Rank,
     data: &Data,
     out: &mut [u8],
     fill: impl FnOnce(&mut [u8]) -> bool,
@@ -92,26 +92,29 @@ pub fn emit_data(
     let head = Head {
         is_message,
         is_last: is_only && data.is_last,
-        ..Head::of(Kind::ExchangeData, from)
+        ..Head::of(Kind::ExchangeData, envelopes.me())
     };
     let seq = u64::from(number & NUMBER_MASK)
         | u64::from(context) << 24
         | u64::from(block & NUMBER_MASK) << 40;
-    envelope::seal(key, job, head, to, out, |room| {
+    envelopes.seal(head, to, out, |room| {
         let (numbers, packet) = room.split_at_mut(DATA_HEAD);
         numbers.copy_from_slice(&seq.to_le_bytes());
         fill(&mut packet[..length]).then_some(DATA_HEAD + length)
     })
 }
 
-/// Reads a datagram of a job that is for this rank, and for data the packet's bytes.
+/// Reads a datagram of a job that is for this rank and was not read before, and for data the
+/// packet's bytes.
 pub fn parse<'a>(
-    key: &Key,
-    job: JobId,
-    me: Rank,
+    envelopes: &mut Envelopes,
     bytes: &'a [u8],
 ) -> Result<(Packet, Option<&'a [u8]>), Error> {
-    let (head, body) = envelope::open(key, job, me, bytes)?;
+    let (head, body) = envelopes.open(bytes)?;
+    parse_body(head, body)
+}
+
+fn parse_body(head: Head, body: &[u8]) -> Result<(Packet, Option<&[u8]>), Error> {
     let from = head.from;
     let mut reader = Reader::new(body);
     let is_data = head.kind == Kind::ExchangeData;
@@ -125,15 +128,13 @@ pub fn parse<'a>(
             return Ok((Packet { from, body }, Some(bytes)));
         }
         Kind::ExchangeControl => {
-            let count = usize::from(reader.u8()?);
-            if !(1..=MAX_ITEMS).contains(&count) {
-                return Err(Error::BadValue);
-            }
-            let mut items = Vec::with_capacity(count);
-            for _ in 0..count {
+            let mut items = Vec::with_capacity(1);
+            while items.is_empty() || !reader.is_empty() {
+                if items.len() == MAX_ITEMS {
+                    return Err(Error::TrailingBytes);
+                }
                 items.push(parse_item(&mut reader)?);
             }
-            reader.finish()?;
             Body::Control(items)
         }
         Kind::ExchangeMessage => {
@@ -180,7 +181,7 @@ impl Packet {
     pub fn wire_bytes(&self) -> usize {
         match &self.body {
             Body::Data(data) => data.packets.count_ones() as usize * DATA_OVERHEAD,
-            Body::Control(items) => OVERHEAD + 1 + items.iter().map(item_bytes).sum::<usize>(),
+            Body::Control(items) => OVERHEAD + items.iter().map(item_bytes).sum::<usize>(),
             Body::Short { payload, .. } => OVERHEAD + OFFER_LEN + payload.len(),
         }
     }
@@ -232,20 +233,20 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
             writer.u8(16).u16(context).u32(number);
         }
         Item::Pull { block, pull } => {
-            emit_block(writer.u8(3), block)
+            emit_block(writer, 3, block)
                 .u16(pull.serial)
                 .u32(pull.first)
                 .u64(pull.packets)
                 .u8(pull.tell.into());
         }
         Item::Got { block, signature } => {
-            emit_block(writer.u8(4), block).u32(signature);
+            emit_block(writer, 4, block).u32(signature);
         }
         Item::Served { block, serial } => {
-            emit_block(writer.u8(5), block).u16(serial);
+            emit_block(writer, 5, block).u16(serial);
         }
         Item::Refuse { block, gone } => {
-            emit_block(writer.u8(6), block).u8(gone.into());
+            emit_block(writer, 6, block).u8(gone.into());
         }
         Item::Offer(offer) => emit_offer(&offer, writer.u8(7)),
         Item::Known { number } => {
@@ -327,7 +328,13 @@ fn emit_item(item: &Item, writer: &mut Writer<'_>) {
 }
 
 fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
-    Ok(match reader.u8()? {
+    let kind = reader.u8()?;
+    let is_message = kind & OF_MESSAGE != 0;
+    let kind = kind & !OF_MESSAGE;
+    if is_message && !(3..=6).contains(&kind) {
+        return Err(Error::BadValue);
+    }
+    Ok(match kind {
         1 => Item::Ready {
             context: reader.u16()?,
             number: number(reader)?,
@@ -341,7 +348,7 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             signature: reader.u32()?,
         },
         3 => {
-            let block = parse_block(reader)?;
+            let block = parse_block(is_message, reader)?;
             let pull = Pull {
                 serial: reader.u16()?,
                 first: number(reader)?,
@@ -353,13 +360,13 @@ fn parse_item(reader: &mut Reader<'_>) -> Result<Item, Error> {
             }
             Item::Pull { block, pull }
         }
-        4 => parse_got(reader)?,
+        4 => parse_got(is_message, reader)?,
         5 => Item::Served {
-            block: parse_block(reader)?,
+            block: parse_block(is_message, reader)?,
             serial: reader.u16()?,
         },
         6 => Item::Refuse {
-            block: parse_block(reader)?,
+            block: parse_block(is_message, reader)?,
             gone: flag(reader.u8()?)?,
         },
         7 => Item::Offer(parse_offer(reader)?),
@@ -468,27 +475,31 @@ fn parse_why(number: u8) -> Result<Why, Error> {
     }
 }
 
-fn emit_block<'a, 'b>(writer: &'a mut Writer<'b>, block: BlockId) -> &'a mut Writer<'b> {
-    match block {
-        BlockId::Exchange(context, number) => writer.u8(0).u16(context).u32(number),
-        BlockId::Message(number) => writer.u8(1).u16(0).u32(number),
-    }
+/// The kind of an item and the block that it is about.
+fn emit_block<'a, 'b>(writer: &'a mut Writer<'b>, kind: u8, block: BlockId) -> &'a mut Writer<'b> {
+    let (kind, context, number) = match block {
+        BlockId::Exchange(context, number) => (kind, context, number),
+        BlockId::Message(number) => (kind | OF_MESSAGE, 0, number),
+    };
+    let [a, b, c, _] = number.to_le_bytes();
+    writer.u8(kind).u16(context).bytes(&[a, b, c])
 }
 
-fn parse_got(reader: &mut Reader<'_>) -> Result<Item, Error> {
-    let (block, signature) = (parse_block(reader)?, reader.u32()?);
+fn parse_got(is_message: bool, reader: &mut Reader<'_>) -> Result<Item, Error> {
+    let (block, signature) = (parse_block(is_message, reader)?, reader.u32()?);
     match (block, signature) {
         (BlockId::Message(_), 1..) => Err(Error::BadValue),
         _ => Ok(Item::Got { block, signature }),
     }
 }
 
-fn parse_block(reader: &mut Reader<'_>) -> Result<BlockId, Error> {
-    let (channel, context, number) = (reader.u8()?, reader.u16()?, number(reader)?);
-    match (channel, context) {
-        (0, _) => Ok(BlockId::Exchange(context, number)),
-        (1, 0) => Ok(BlockId::Message(number)),
-        _ => Err(Error::BadValue),
+fn parse_block(is_message: bool, reader: &mut Reader<'_>) -> Result<BlockId, Error> {
+    let (context, [a, b, c]) = (reader.u16()?, reader.array()?);
+    let number = u32::from_le_bytes([a, b, c, 0]);
+    match (is_message, context) {
+        (false, _) => Ok(BlockId::Exchange(context, number)),
+        (true, 0) => Ok(BlockId::Message(number)),
+        (true, _) => Err(Error::BadValue),
     }
 }
 
@@ -552,8 +563,17 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
+    use crate::exchange::envelope::Seal;
+    use crate::ids::JobId;
+    use crate::wire::key::Key;
+
     const KEY: Key = Key([7; 16]);
     const JOB: JobId = JobId(3);
+
+    /// Of a rank that has sealed and opened nothing.
+    fn of(rank: Rank) -> Envelopes {
+        Envelopes::new(Seal::new(&KEY, JOB), rank, MAX_RANKS)
+    }
 
     fn block() -> impl Strategy<Value = BlockId> {
         let number = 0..=NUMBER_MASK;
@@ -697,41 +717,35 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(items in prop::collection::vec(item(), 1..=MAX_ITEMS), from in 0..MAX_RANKS, to in 0..MAX_RANKS) {
+            prop_assume!(from != to);
             let to = Rank(to);
             let packet = Packet { from: Rank(from), body: Body::Control(items) };
             let mut out = [0; crate::MAX_DATAGRAM];
-            let length = emit(&KEY, JOB, to, &packet, &mut out).unwrap();
+            let length = emit(&mut of(Rank(from)), to, &packet, &mut out).unwrap();
             prop_assert_eq!(length, packet.wire_bytes());
-            prop_assert_eq!(parse(&KEY, JOB, to, &out[..length]), Ok((packet, None)));
-            // It is for nobody else, and of no other job.
-            prop_assert_eq!(parse(&KEY, JOB, Rank(to.0 ^ 1), &out[..length]), Err(Error::BadTag));
-            prop_assert!(may_be_of(JOB, &out) && !may_be_of(JobId(JOB.0 + 1), &out));
-            prop_assert_eq!(parse(&KEY, JobId(JOB.0 + 1), to, &out[..length]), Err(Error::BadTag));
-            // Another list of members has another key.
-            let other = KEY.exchange_key(JOB, 1);
-            prop_assert_eq!(parse(&other, JOB, to, &out[..length]), Err(Error::BadTag));
+            let mut receiver = of(to);
             for end in 0..length {
-                prop_assert!(parse(&KEY, JOB, to, &out[..end]).is_err());
+                prop_assert!(parse(&mut receiver, &out[..end]).is_err());
             }
+            prop_assert_eq!(parse(&mut receiver, &out[..length]), Ok((packet, None)));
+            prop_assert!(may_be_of(JOB, &out) && !may_be_of(JobId(JOB.0 + 1), &out));
         }
 
         #[test]
         fn a_packet_of_a_block_is_read(block in block(), first in 0..=NUMBER_MASK, bytes in 1usize..=PACKET, flip in 0usize..1472, to in 0..MAX_RANKS) {
             let to = Rank(to);
             let data = Data { block, first, packets: 1, tail: bytes as u16, is_last: true };
+            prop_assume!(to != Rank(5));
             let mut out = [0; crate::MAX_DATAGRAM];
             let fill = |room: &mut [u8]| { room.fill(9); true };
-            let length = emit_data(&KEY, JOB, (Rank(5), to), &data, &mut out, fill).unwrap();
+            let length = emit_data(&mut of(Rank(5)), to, &data, &mut out, fill).unwrap();
             prop_assert_eq!(length, bytes + DATA_OVERHEAD);
-            for other in [1, 1 << 16] {
-                let other = Rank(to.0 ^ other);
-                prop_assert_eq!(parse(&KEY, JOB, other, &out[..length]), Err(Error::BadTag));
-            }
-            let (packet, payload) = parse(&KEY, JOB, to, &out[..length]).unwrap();
+            let mut receiver = of(to);
+            let (packet, payload) = parse(&mut receiver, &out[..length]).unwrap();
             prop_assert_eq!(packet, Packet { from: Rank(5), body: Body::Data(data) });
             prop_assert_eq!(payload.unwrap(), &alloc::vec![9; bytes][..]);
             out[flip % length] ^= 1;
-            prop_assert!(parse(&KEY, JOB, to, &out[..length]).is_err());
+            prop_assert!(parse(&mut of(to), &out[..length]).is_err());
         }
 
         #[test]
@@ -740,11 +754,11 @@ mod tests {
             let mut out = [0; crate::MAX_DATAGRAM];
             let kind = Kind::from_wire(kind).unwrap();
             let head = Head { is_message, is_last, ..Head::of(kind, Rank(1)) };
-            let length = envelope::seal(&KEY, JOB, head, Rank(to), &mut out, |room| {
+            let length = of(Rank(1)).seal(head, Rank(to), &mut out, |room| {
                 room[..body.len()].copy_from_slice(&body);
                 Some(body.len())
             });
-            let _ = parse(&KEY, JOB, Rank(to), &out[..length.unwrap()]);
+            let _ = parse(&mut of(Rank(to)), &out[..length.unwrap()]);
         }
     }
 
@@ -764,7 +778,7 @@ mod tests {
             why: Why::Lost,
             bytes: None,
         };
-        assert_eq!(item_bytes(&Item::Pull { block, pull }), MAX_ITEM);
+        assert!(item_bytes(&Item::Pull { block, pull }) < MAX_ITEM);
         assert!(item_bytes(&fault) < MAX_ITEM);
     }
 }

@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 use super::wire::{FileCall, FileData, FileFetch, FileReply, Standing, channel_of};
 use super::{Call, ChannelId, Reply, WINDOW, begin_buffer, fragment_range, put_fragment};
 use crate::ids::{BootEpoch, NodeId};
-use crate::join::window::ReplayWindow;
 use crate::time::{Instant, Micros};
 use crate::transport::pull::Puller;
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::key::{Direction, Key};
+use crate::wire::window::ReplayWindow;
 
 /// A service that says nothing for so long, while calls are under way, is dead: they fail.
 pub const SILENCE: Micros = Micros::from_secs(30);

@@ -16,12 +16,12 @@ use super::{
     Call, ChannelId, Reply, WINDOW, begin_buffer, fragment_range, fragments_of, put_fragment,
 };
 use crate::ids::{BootEpoch, JobId, NodeId, Rank};
-use crate::join::window::ReplayWindow;
 use crate::time::Instant;
 use crate::transport::pull::Puller;
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::field::Writer;
 use crate::wire::key::{Direction, Key};
+use crate::wire::window::ReplayWindow;
 
 /// Largest window of a channel, in fragments. Sixty-four nodes share a service, which has a buffer
 /// of its socket for all of them.

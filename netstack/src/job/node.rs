@@ -21,11 +21,11 @@ use crate::ids::{CallId, JobId, LocalRank, ProgramId};
 use crate::io::client::Client;
 use crate::io::{self, IoOp};
 use crate::job::{LaunchRefusal, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode};
-use crate::join::window;
 use crate::node::{Event, Outbox};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::job::{ClaimAck, Command, CommandAck, JobAck, JobStatus};
+use crate::wire::window;
 
 /// Ended jobs remembered. Every job took at least one command, so a repetition of a LAUNCH that
 /// passes the replay window finds its job here.

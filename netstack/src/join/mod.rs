@@ -10,7 +10,6 @@ pub(crate) mod node;
 pub(crate) mod registry;
 mod rejection;
 mod slot;
-pub mod window;
 
 use core::fmt;
 

@@ -13,7 +13,6 @@ use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::files::{self, ChannelId};
 use crate::ids::{BootEpoch, ControlEpoch, JobId, NodeId};
-use crate::join::window::ReplayWindow;
 use crate::join::{Refusal, Timing};
 use crate::node::{Config, Event, Outbox};
 use crate::rng::Rng;
@@ -24,6 +23,7 @@ use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::field::Writer;
 use crate::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use crate::wire::key::{Direction, Key};
+use crate::wire::window::ReplayWindow;
 
 /// Repetition of HELLO; at its slowest no more load than heartbeats, so any number of nodes can
 /// wait for a control node that is away.

@@ -4,12 +4,12 @@ use core::net::SocketAddrV4;
 
 use crate::control::{NodeState, NodeStatus};
 use crate::ids::{BootEpoch, NodeId};
-use crate::join::window::ReplayWindow;
 use crate::time::Instant;
 use crate::vitals::Vitals;
 use crate::wire::datagram::{Header, Kind};
 use crate::wire::join::Hello;
 use crate::wire::key::{Direction, Key};
+use crate::wire::window::ReplayWindow;
 
 /// Boots that may want one place at a time: the one that a node has just begun, and recorded ones
 /// that somebody says again.

@@ -68,6 +68,11 @@ impl<'a> Reader<'a> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
+    /// Nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// Everything that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.rest)

@@ -2,6 +2,8 @@
 //!
 //! - [`field`]: bounds-checked reading and writing of fixed-width fields.
 //! - [`key`]: SipHash-2-4-128 keys and how each is derived from the one above it.
+//! - [`tag`]: the tag of bulk data that is sealed packet by packet.
+//! - [`window`]: which numbers were seen, for everything that is sealed.
 //! - [`datagram`]: the envelope of every message, its checked view and its seal.
 //! - [`join`], [`job`], [`retention`], [`page`], [`io`], [`log`]: the payloads.
 //!
@@ -16,6 +18,8 @@ pub mod key;
 pub mod log;
 pub mod page;
 pub mod retention;
+pub mod tag;
+pub mod window;
 
 /// Why bytes were not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub enum Error {
     BadTag,
     /// A field has a value outside its range.
     BadValue,
+    /// Authentic, and seen before or too old to tell.
+    Replayed,
 }
 
 impl core::fmt::Display for Error {
@@ -46,6 +52,7 @@ impl core::fmt::Display for Error {
             Error::BadKind(kind) => write!(f, "message kind {kind} is not expected here"),
             Error::BadTag => f.write_str("authentication tag does not match"),
             Error::BadValue => f.write_str("a field is out of range"),
+            Error::Replayed => f.write_str("seen before, or older than the replay window"),
         }
     }
 }

@@ -3,6 +3,8 @@
 use netstack::MAX_DATA;
 use netstack::broadcast::message::{Answer, Blocks, PAGE_PEERS, Standing, WantedBlock, Wants};
 use netstack::broadcast::{EndReason, MAX_MEMBERS, Message, Peer};
+use netstack::exchange::PACKET;
+use netstack::exchange::envelope::{HEAD, TAG};
 use netstack::files::{ChannelId, wire as files};
 use netstack::ids::{CallId, ControlEpoch, JobId, LocalRank, ProgramId, RequestId};
 use netstack::io::IoOp;
@@ -12,7 +14,7 @@ use netstack::page::{FRAGMENT, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object,
 use netstack::retention::{CHANGES_MAX, HOLDINGS_MAX};
 use netstack::time::Micros;
 use netstack::vitals::{BootTimings, Vitals};
-use netstack::wire::datagram::{Kind, OVERHEAD};
+use netstack::wire::datagram::{Kind, OVERHEAD, VERSION};
 use netstack::wire::io::{Done, IoReply, emit_call};
 use netstack::wire::job::{
     ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN, Standing,
@@ -21,6 +23,7 @@ use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::log::NodeLog;
 use netstack::wire::page::{Content, PageData, PageRead};
 use netstack::wire::retention::Holdings;
+use netstack::wire::window::WINDOW;
 
 use crate::{payload, small_launch, small_report};
 
@@ -343,6 +346,13 @@ fn numbers_are_as_documented() {
     );
     let fragment = grouped(FRAGMENT);
     let stated = [
+        format!("Version {VERSION}. Everything"),
+        format!("| 2 | 1 | protocol version, {VERSION} |"),
+        format!("| {HEAD} | n | body |"),
+        format!("| {HEAD} + n | {TAG} | tag of everything before it |"),
+        format!("that is {WINDOW} or more behind the highest"),
+        format!("A block is sent in packets of {} bytes", grouped(PACKET)),
+        format!("then 1 to {} bytes, fewer only", grouped(PACKET)),
         format!("one of up to {} bytes so", grouped(INLINE_BLOCK_MAX)),
         format!("| {LAUNCH_LEN} | n | the launch block"),
         format!("h + d is at most {CHANGES_MAX},"),

@@ -56,6 +56,8 @@ const UNROUTED_MAX: usize = 64;
 /// Answers for jobs that have ended which wait for the card; more are not worth it, since whoever
 /// asks asks again.
 const ANSWERS_MAX: usize = 16;
+/// Bytes of an answer to an address that nothing proves, to one of the question.
+const UNPROVEN_TIMES: usize = 3;
 
 const _: () = assert!(OUTSTANDING_MAX as usize == netstack::exchange::MAX_OPS);
 
@@ -65,8 +67,9 @@ struct Job {
     id: JobId,
     me: Rank,
     size: u32,
-    /// The peer key when it was launched: all its ranks have the same.
-    key: Key,
+    /// The peer key when it was launched: all its ranks have the same. None: the node had not
+    /// joined, and its ranks cannot talk.
+    key: Option<Key>,
     settings: Settings,
     seed: u64,
     opened: Instant,
@@ -203,8 +206,6 @@ impl Exchange {
     pub fn open(&mut self, now: Instant, id: JobId, me: Rank, size: u32, settings: Settings) {
         let launched = self.launched.take_if(|(job, _)| *job == id);
         let key = launched.map(|(_, key)| key).or(self.key);
-        // A node without a key has not joined, and has no job.
-        let key = key.unwrap_or(Key([0; netstack::wire::key::KEY_LEN]));
         self.job = Some(Job {
             id,
             me,
@@ -600,6 +601,7 @@ impl Exchange {
     fn endpoint(&mut self, now: Instant) -> Option<&mut Endpoint> {
         // Larger jobs run, but their ranks cannot talk.
         let job = self.job.filter(|job| job.size <= MAX_RANKS)?;
+        let key = job.key?;
         let link = Some(self.link).filter(|_| job.settings.rate == 0);
         let leaf = job.settings.leaf.or(self.leaf).unwrap_or(0);
         Some(self.endpoint.get_or_insert_with(|| {
@@ -608,7 +610,7 @@ impl Exchange {
                 epoch: 0,
                 me: job.me,
                 size: job.size,
-                key: job.key,
+                key,
                 rate: job.settings.rate,
                 port_buffer: job.settings.port_buffer,
                 leaf,
@@ -690,6 +692,7 @@ impl Ended {
             address: arrived.from,
             mac: arrived.mac,
         };
+        let mut unproven = UNPROVEN_TIMES * arrived.bytes.len();
         while answers.len() < ANSWERS_MAX {
             let mut datagram = Vec::new();
             if datagram.try_reserve_exact(MAX_DATAGRAM).is_err() || answers.try_reserve(1).is_err()
@@ -700,9 +703,14 @@ impl Ended {
             let Some((to, length)) = endpoint.poll_transmit(now, &mut datagram, &mut memory) else {
                 break;
             };
-            // Whoever asks has sealed the question, and is answered where it came from.
-            let route = (to == sender).then_some(back);
-            if let Some(route) = route.or_else(|| self.routes.find(to, || None)) {
+            // A rank that is not known any more is answered where the question came from, which
+            // nothing proves: with no more than three times its bytes (RFC 9000, section 8).
+            let known = self.routes.find(to, || None);
+            let is_allowed = to == sender && length <= unproven;
+            if let Some(route) = known.or(is_allowed.then_some(back)) {
+                if known.is_none() {
+                    unproven -= length;
+                }
                 datagram.truncate(length);
                 answers.push_back(Answer { route, datagram });
             }

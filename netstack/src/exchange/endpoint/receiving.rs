@@ -16,27 +16,27 @@ use super::super::{Memory, PACKET, Scheme, wire};
 use super::{Endpoint, MAX_EARLY, find};
 use crate::ids::Rank;
 use crate::time::Instant;
+use crate::wire::Error;
 
 impl Endpoint {
-    /// Takes a datagram: whose it is. None: it is not one of this job for this rank, or makes no
-    /// sense; that is counted.
+    /// Takes a datagram: whose it is. None: it is not one of this job for this rank, came before,
+    /// or makes no sense; that is counted.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
         datagram: &[u8],
         memory: &mut dyn Memory,
     ) -> Option<Rank> {
-        match wire::parse(&self.key, self.config.job, self.config.me, datagram) {
+        match wire::parse(&mut self.envelopes, datagram) {
             Ok((packet, bytes)) => {
                 let from = packet.from;
                 self.handle_packet(now, packet, bytes, memory);
-                Some(from)
+                return Some(from);
             }
-            Err(_) => {
-                self.counters.bad += 1;
-                None
-            }
+            Err(Error::Replayed) => self.counters.replayed += 1,
+            Err(_) => self.counters.bad += 1,
         }
+        None
     }
 
     /// Takes what a datagram holds; in a simulation several packets of data at once, without their

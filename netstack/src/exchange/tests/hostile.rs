@@ -6,6 +6,7 @@
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
 use super::super::alltoall::MAX_OVERDUE;
+use super::super::envelope::Envelopes;
 use super::super::letters::WINDOW;
 use super::super::message::{BlockId, Body, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull};
 use super::super::message::{Data, Item, Why};
@@ -70,9 +71,13 @@ impl Stranger {
 }
 
 /// A rank that has the key, and says anything.
-struct Wrong(Rng);
+struct Wrong(Rng, Envelopes);
 
 impl Wrong {
+    fn new(seed: u64) -> Self {
+        Wrong(Rng::new(seed), envelopes(WRONG, SIZE))
+    }
+
     fn below(&mut self, end: u64) -> u64 {
         self.0.below(end)
     }
@@ -221,7 +226,6 @@ impl Wrong {
 
     /// A datagram to a rank, sealed as it should be.
     fn datagram(&mut self, to: Rank, out: &mut [u8]) -> usize {
-        let key = Key([3; 16]).exchange_key(JobId(1), 0);
         let body = match self.below(4) {
             0 => {
                 let tail = 1 + self.below(PACKET as u64) as usize;
@@ -236,7 +240,7 @@ impl Wrong {
                     room.fill(0xee);
                     true
                 };
-                let length = wire::emit_data(&key, JobId(1), (WRONG, to), &data, out, fill);
+                let length = wire::emit_data(&mut self.1, to, &data, out, fill);
                 return length.expect("it is filled");
             }
             1 => {
@@ -252,7 +256,7 @@ impl Wrong {
             }
         };
         let packet = Packet { from: WRONG, body };
-        wire::emit(&key, JobId(1), to, &packet, out).expect("no data")
+        wire::emit(&mut self.1, to, &packet, out).expect("no data")
     }
 }
 
@@ -311,6 +315,36 @@ fn check_bounds(net: &Net) {
     }
 }
 
+/// Somebody says again and again what a rank said that is dead. As signs of life that would put off
+/// its loss to seven seconds, when it is asked whoever is heard.
+#[test]
+fn what_is_said_again_is_no_sign_of_life() {
+    let mut net = Net::new(2, Scheme::Default, 0, 5);
+    for (rank, op) in exchange(&mut net, |_, _| 2_000_000).iter().enumerate() {
+        net.post(rank as u32, op.clone());
+    }
+    net.go_on(Micros(3_000));
+    net.dead[1] = true;
+    let to_first = net.flights.iter().filter(|(_, to, _)| *to == 0);
+    let recorded: Vec<Vec<u8>> = to_first.map(|(.., bytes)| bytes.clone()).collect();
+    assert!(recorded.len() > 1, "nothing was under way");
+    let mut said = 0;
+    for _ in 0..50 {
+        net.go_on(Micros::from_millis(100));
+        for datagram in &recorded {
+            let taken = net.ranks[0].handle_datagram(net.now, datagram, &mut net.memory[0]);
+            assert_eq!(taken, None);
+            said += 1;
+        }
+    }
+    assert_eq!(net.ranks[0].counters().replayed, said);
+    let lost = |event: &Event| {
+        let error = Error::RankLost(Rank(1));
+        matches!(event, Event::Failed { error: found, .. } if *found == error)
+    };
+    assert!(net.events[0].iter().any(lost), "{:?}", net.events[0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
@@ -329,6 +363,8 @@ proptest! {
         }
         let bad: u64 = net.ranks.iter().map(|rank| rank.counters().bad).sum();
         prop_assert!(bad > 0);
+        let replayed: u64 = net.ranks.iter().map(|rank| rank.counters().replayed).sum();
+        prop_assert!(replayed > 0);
     }
 
     #[test]
@@ -343,7 +379,7 @@ proptest! {
         // The engine of the last rank is silent; in its place speaks what has gone wrong.
         net.dead[WRONG.0 as usize] = true;
         let ops = post_all(&mut net, 0..WRONG.0);
-        let mut wrong = Wrong(Rng::new(seed));
+        let mut wrong = Wrong::new(seed);
         let mut out = [0; crate::MAX_DATAGRAM];
         for _ in 0..150 {
             net.go_on(Micros(wrong.below(400)));

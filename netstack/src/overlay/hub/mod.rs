@@ -27,9 +27,9 @@ use super::{CENSUS_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STALL};
 use crate::backoff::Backoff;
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
-use crate::join::window::ReplayWindow;
 use crate::time::{Instant, Micros};
 use crate::wire::field::Reader;
+use crate::wire::window::ReplayWindow;
 
 mod building;
 mod leaving;

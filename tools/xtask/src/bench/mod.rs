@@ -3,9 +3,9 @@
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every
 //! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
 //! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`launch`], [`noise`], [`openmp`],
-//! [`overlay`], [`queue`] measure; [`linux`] prepares the peer that they compare with, [`cluster`]
-//! and [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`] knows what
-//! limited links can do.
+//! [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer that they compare with,
+//! [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`]
+//! knows what limited links can do.
 //! [`record`] keeps figures in docs/.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly
@@ -27,6 +27,7 @@ mod namespaces;
 mod noise;
 mod openmp;
 mod overlay;
+mod packet;
 mod queue;
 pub mod record;
 
@@ -167,8 +168,8 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, noise, openmp, overlay or queue;
-    /// without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
+    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, noise, openmp, overlay, packet or
+    /// queue; without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
     #[arg(required_unless_present = "write")]
     pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.
@@ -211,11 +212,12 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "noise" => noise::run(workspace, &mut report)?,
         "openmp" => openmp::run(workspace, &mut report)?,
         "overlay" => overlay::run(workspace, &mut report)?,
+        "packet" => packet::run(workspace, &mut report)?,
         "queue" => queue::CASE.run(workspace, &mut report)?,
         other => {
             bail!(
                 "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, \
-                 exchange, launch, noise, openmp, overlay, queue"
+                 exchange, launch, noise, openmp, overlay, packet, queue"
             )
         }
     }

@@ -1,6 +1,7 @@
-//! The replay window: which sequence numbers of one direction of a session have been seen.
+//! The replay window: which numbers of one sender under one key have been seen.
 //!
-//! Source: the sliding window of IPsec, RFC 4303 section 3.4.3, with 64 places.
+//! Source: the sliding window of IPsec, RFC 4303 section 3.4.3, with 64 places. Where only the low
+//! half of a number is sent the rest is found as in RFC 9000, appendix A.3.
 
 /// Numbers behind the newest that are still told apart: reordering beyond 64 datagrams counts as
 /// loss.
@@ -40,6 +41,21 @@ impl ReplayWindow {
         self.seen |= 1 << behind;
         true
     }
+
+    /// Of all numbers with this low half the nearest to the one after the newest. It is the one
+    /// that was sent, unless 2^31 in a row did not arrive.
+    pub fn nearest(&self, low: u32) -> u64 {
+        const HALF: u64 = 1 << 31;
+        let expected = self.newest.saturating_add(1);
+        let same = expected & !u64::from(u32::MAX) | u64::from(low);
+        if same.saturating_add(HALF) <= expected {
+            same.saturating_add(2 * HALF)
+        } else if same > expected.saturating_add(HALF) && same >= 2 * HALF {
+            same - 2 * HALF
+        } else {
+            same
+        }
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +79,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_number_that_is_near_is_known_by_its_low_half(newest: u64, ahead in 0u64..1 << 31, is_ahead: bool) {
+            let mut window = ReplayWindow::default();
+            window.accept(newest);
+            let number = match is_ahead {
+                true => newest.checked_add(ahead),
+                false => newest.checked_sub(ahead),
+            };
+            if let Some(number) = number {
+                prop_assert_eq!(window.nearest(number as u32), number);
+            }
+        }
+
         #[test]
         fn agrees_with_a_set(numbers in proptest::collection::vec(1u64..300, 0..400)) {
             let mut window = ReplayWindow::default();
