@@ -99,8 +99,8 @@ pub enum Kind {
     AllToAll = 3,
     /// Finished when all ranks of a group have posted it.
     Barrier = 4,
-    /// Finished when a message is here that a receive of these fields would take and that no receive
-    /// was posted for. It stays, see [`CLAIM`].
+    /// Finished when a message is here that a receive of these fields would take and that no
+    /// receive was posted for. It stays, see [`CLAIM`].
     Probe = 5,
     /// Gives the memory of `receive` and `receive_bytes` for messages that wait, until the program
     /// ends. Nothing is posted, and the number of the request is 0.

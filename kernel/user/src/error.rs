@@ -21,8 +21,8 @@ pub enum Error {
         /// Its tag.
         tag: u32,
     },
-    /// This rank sends another number of bytes than is expected of it, names another group, or calls
-    /// an exchange where this one calls a barrier.
+    /// This rank sends another number of bytes than is expected of it, names another group, or
+    /// calls an exchange where this one calls a barrier.
     Mismatch(u32),
     /// This rank has taken back its part of the operation, or unmapped it.
     Withdrawn(u32),

@@ -105,8 +105,8 @@ impl<'scope> Scope<'scope, '_> {
         self.send_with(to, tag, data, 0)
     }
 
-    /// As [`Scope::send`], but has finished only when a receive has taken the message, however short
-    /// it is.
+    /// As [`Scope::send`], but has finished only when a receive has taken the message, however
+    /// short it is.
     ///
     /// # Errors
     /// Those of [`Scope::send`].

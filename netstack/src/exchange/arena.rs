@@ -29,23 +29,27 @@ pub(super) struct Arena {
     free: BTreeMap<(BufferId, u64), u64>,
     /// Where the last piece began: what is before it is looked at last.
     last: Option<(BufferId, u64)>,
+    /// Pieces in use, and most of them: what each message is takes memory elsewhere.
+    used: usize,
+    most: usize,
 }
 
 impl Arena {
-    /// The program gives a buffer of so many bytes, which lies in none that it gave before.
-    pub(super) fn add(&mut self, buffer: BufferId, bytes: u64) {
+    /// The program gives a buffer of so many bytes, which lies in none that it gave before. At most
+    /// so many messages have a piece from now on.
+    pub(super) fn add(&mut self, buffer: BufferId, bytes: u64, most: usize) {
         let bytes = bytes / MESSAGE * MESSAGE;
+        self.most = most;
         if bytes > 0 {
-            self.give_back(Piece {
-                buffer,
-                offset: 0,
-                bytes,
-            });
+            self.free.insert((buffer, 0), bytes);
         }
     }
 
     /// Room for one message of so many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Piece> {
+        if self.used >= self.most {
+            return None;
+        }
         let bytes = (bytes as u64 + MESSAGE).next_multiple_of(MESSAGE);
         let start = self.last.unwrap_or((BufferId(0), 0));
         let fits = |(_, free): &(&(BufferId, u64), &u64)| **free >= bytes;
@@ -57,6 +61,7 @@ impl Arena {
             self.free.insert((buffer, offset + bytes), free - bytes);
         }
         self.last = Some((buffer, offset));
+        self.used += 1;
         Some(Piece {
             buffer,
             offset,
@@ -71,6 +76,7 @@ impl Arena {
             mut offset,
             mut bytes,
         } = piece;
+        self.used -= 1;
         let before = self.free.range((buffer, 0)..(buffer, offset)).next_back();
         if let Some((&(_, start), &free)) = before
             && start + free == offset
@@ -86,7 +92,7 @@ impl Arena {
 
     /// There is no room for a message, however short.
     pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free.is_empty() || self.used >= self.most
     }
 }
 
@@ -104,7 +110,7 @@ mod tests {
             const BYTES: u64 = 20_000 / MESSAGE * MESSAGE;
             let mut arena = Arena::default();
             for buffer in [3, 5] {
-                arena.add(BufferId(buffer), 20_000);
+                arena.add(BufferId(buffer), 20_000, 1_000);
             }
             let mut taken: Vec<(Piece, usize)> = Vec::new();
             for (takes, bytes, which) in steps {
@@ -132,6 +138,10 @@ mod tests {
             for (piece, _) in taken {
                 arena.give_back(piece);
             }
+            arena.most = 2;
+            let pieces = [0; 3].map(|bytes| arena.take(bytes));
+            prop_assert!(pieces[1].is_some() && pieces[2].is_none() && arena.is_full());
+            pieces.into_iter().flatten().for_each(|piece| arena.give_back(piece));
             let whole = [3, 5].map(|buffer| ((BufferId(buffer), 0), BYTES));
             prop_assert!(arena.free.into_iter().eq(whole));
         }

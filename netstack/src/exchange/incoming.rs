@@ -5,8 +5,8 @@
 //! like a long one when its receive is posted: so messages that are not received yet do not hold up
 //! those behind them, as long as there is room for what they are.
 //!
-//! A probe looks at what waits. One that *claims* keeps the message that it finds for the one receive
-//! that names the probe; taken back, the message waits in its old place again.
+//! A probe looks at what waits. One that *claims* keeps the message that it finds for the one
+//! receive that names the probe; taken back, the message waits in its old place again.
 //!
 //! Neighbours: [`super::letters`] has the sending end; `posted` finds receives and probes,
 //! `transfers` has what is being pulled; [`super::own`] copies what a rank sends to itself.

@@ -42,8 +42,8 @@ pub(super) const WINDOW: u32 = 32;
 const LONGEST_WAIT: Micros = Micros::from_millis(200);
 /// A message that its receiver knows is offered again after so long: the answer to it may be lost.
 const KNOWN_WAIT: Micros = Micros::from_millis(100);
-/// The longest wait grows by so much with each message to one receiver, so that those that are known
-/// take at most 10,000 offers a second however many they are, of which 16 go in a datagram.
+/// The longest wait grows by so much with each message to one receiver, so that those that are
+/// known take at most 10,000 offers a second however many they are, of which 16 go in a datagram.
 const KNOWN_EACH: Micros = Micros(100);
 /// Most that the wait doubles.
 const MAX_DOUBLINGS: u32 = 8;

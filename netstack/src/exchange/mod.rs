@@ -15,7 +15,8 @@
 //!   with. `alltoall` is the engine of both.
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
 //! - `alltoall`, `letters`, `barrier`: the operations, which act on `io`. `inbound`, `grants`: both
-//!   ends of a block. `incoming`, `posted`, `transfers`: messages that are received; `arena`: memory for those that wait.
+//!   ends of a block. `incoming`, `posted`, `transfers`: messages that are received; `arena`:
+//!   memory for those that wait.
 //! - [`Group`]: who takes part in an exchange or a barrier.
 //! - `own`: what a rank sends to itself. `numbers`: which operations have begun, and which failed.
 //! - `settings`: what a launch says. `credit`: how much may be under way. `liveness`: who is gone.

@@ -20,6 +20,8 @@ use crate::time::Instant;
 
 /// Messages that are pulled at a time.
 const ACTIVE: usize = 2;
+/// Messages that are gone and may stand in the queue, beside as many as are there.
+const GONE_MAX: usize = 64;
 
 /// A message that is pulled, or is to be.
 #[derive(Debug)]
@@ -64,11 +66,10 @@ impl Transfers {
         let transfer = self.all.remove(&id)?;
         self.ops.remove(&transfer.receiving.op);
         io.credit.change(transfer.inbound.outstanding(), 0);
-        if !self.begun.remove(&id) {
-            match self.queued.front() == Some(&id) {
-                true => drop(self.queued.pop_front()),
-                false => self.queued.retain(|queued| *queued != id),
-            }
+        self.begun.remove(&id);
+        // Those that are gone are passed over, as long as they are not most.
+        if self.queued.len() > 2 * self.all.len() + GONE_MAX {
+            self.queued.retain(|id| self.all.contains_key(id));
         }
         Some(transfer)
     }

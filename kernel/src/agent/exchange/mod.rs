@@ -51,6 +51,13 @@ const ENDED_MAX: usize = 8;
 /// Least room on the heap beside jobs that have ended: with less the oldest is forgotten, and its
 /// other ranks lose this one.
 const ENDED_ROOM_BYTES: u64 = 1024 * 1024;
+/// Operations that are few.
+const FEW_OPERATIONS: usize = 256;
+/// Room on the heap that many operations leave beside its reserve: as much as messages take that
+/// wait in a rank's own room.
+const OPERATIONS_ROOM_BYTES: u64 = 1024 * 1024;
+/// What a message that waits takes of the heap, when its bytes are elsewhere, at most.
+const WAITING_BYTES: u64 = 256;
 /// Datagrams in a row that nobody can be sent, after which others have their turn.
 const UNROUTED_MAX: usize = 64;
 /// Answers for jobs that have ended which wait for the card; more are not worth it, since whoever
@@ -304,11 +311,21 @@ impl Exchange {
         endpoint.sit_out(among, error).map_err(errno)
     }
 
+    /// Room on the heap that another message operation needs. As few as there are in most programs
+    /// need none beside the reserve; many leave it to what other ranks send, without which none of
+    /// them would ever end.
+    pub fn room_for_operation(&self) -> u64 {
+        match self.posted.len() < FEW_OPERATIONS {
+            true => 0,
+            false => OPERATIONS_ROOM_BYTES,
+        }
+    }
+
     /// The program gives memory for messages that wait: address and bytes. It may give none twice.
     ///
     /// # Errors
-    /// EINVAL where it overlaps what was given before, ENOBUFS after [`ROOMS_MAX`], ENODATA when the
-    /// job's ranks cannot be reached.
+    /// EINVAL where it overlaps what was given before, ENOBUFS after [`ROOMS_MAX`], ENODATA when
+    /// the job's ranks cannot be reached.
     pub fn give_room(&mut self, now: Instant, (start, bytes): (u64, u64)) -> Result<(), Errno> {
         let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         let mut rooms = self.rooms.iter();
@@ -318,8 +335,10 @@ impl Exchange {
         if self.rooms.len() >= ROOMS_MAX {
             return Err(Errno::ENOBUFS);
         }
+        let kept = mm::HEAP_RESERVE_BYTES + OPERATIONS_ROOM_BYTES;
+        let most = mm::heap_room_bytes().saturating_sub(kept) / 2 / WAITING_BYTES;
         let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
-        endpoint.add_room(BufferId(start), bytes);
+        endpoint.add_room(BufferId(start), bytes, most as usize);
         self.rooms.push((start, bytes));
         Ok(())
     }
@@ -379,8 +398,8 @@ impl Exchange {
         claimed.is_some() || posted.is_some()
     }
 
-    /// The program was told how a request has ended. Of a probe that keeps a message that message is
-    /// still known by the request.
+    /// The program was told how a request has ended. Of a probe that keeps a message that message
+    /// is still known by the request.
     pub fn told(&mut self, request: u32) {
         if let Some(op) = self.posted.remove(&request).and_then(|of| of.claim()) {
             self.claims.insert(request, op);

@@ -152,7 +152,8 @@ impl Current<'_> {
         // Bringing pages in has taken time, in which others have taken of the heap.
         let needed = match &op {
             Op::AllToAll { .. } => u64::from(self.process.spec.size) * RANK_BYTES,
-            _ => 0,
+            Op::Barrier { .. } => 0,
+            _ => self.services.exchange().room_for_operation(),
         };
         if !self.services.exchange().has_room(needed) {
             return Err(Errno::ENOMEM.into());
@@ -197,7 +198,7 @@ impl Current<'_> {
             return Err(Errno::EINVAL.into());
         }
         let exchange = self.services.exchange();
-        if !exchange.has_room(0) {
+        if !exchange.has_room(exchange.room_for_operation()) {
             return Err(Errno::ENOMEM.into());
         }
         let to = (BufferId(receive), receive_bytes);

@@ -5,6 +5,7 @@
 #include "stubnm_impl.h"
 #include <stdio.h>
 #include <string.h>
+#include <x86intrin.h>
 
 /* Buffers that wait for active messages. */
 #define RING 64
@@ -23,6 +24,11 @@
 /* How long a wait may last, in microseconds: MPICH looks at other things in between. */
 #define PATIENCE_ALONE 10000
 #define PATIENCE_THREADED 50
+/* Who looks so many times in vain, without so many cycles of work of its own in between, waits too,
+ * though not for long: MPI_Test in a loop, and MPICH's waits for windows. */
+#define VAIN_LOOKS 32
+#define WORK_CYCLES 20000
+#define PATIENCE_LOOKING 100
 
 enum work { SEND_PACKET, SEND_DATA, RECEIVE_DATA, BARRIER, EXCHANGE };
 
@@ -53,6 +59,8 @@ static struct {
     int ending;
     int inside;                 /* progress does not call itself */
     uint32_t next_tag;
+    unsigned vain_looks;
+    uint64_t looked_at;
 
     char *ring;
     uint32_t ring_request[RING];
@@ -414,6 +422,18 @@ static int carry_out(uint32_t * list, struct hearth_status *statuses, int ring_c
     return errors;
 }
 
+/* How long this look may last where nothing is there. */
+static unsigned long patience_of(int blocking)
+{
+    uint64_t now = __rdtsc();
+    engine.vain_looks = now - engine.looked_at < WORK_CYCLES ? engine.vain_looks + 1 : 0;
+    if (MPIR_ThreadInfo.isThreaded)
+        return blocking ? PATIENCE_THREADED : 0;
+    if (blocking)
+        return PATIENCE_ALONE;
+    return engine.vain_looks < VAIN_LOOKS ? 0 : PATIENCE_LOOKING;
+}
+
 int hearth_engine_progress(int blocking)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -430,19 +450,21 @@ int hearth_engine_progress(int blocking)
     memcpy(list + LOOK, engine.number, engine.count * sizeof(*list));
     int total = LOOK + engine.count;
     long found = hearth_wait(list, total, statuses, 0, 0);
-    if (found == 0 && blocking) {
-        unsigned long patience = MPIR_ThreadInfo.isThreaded ? PATIENCE_THREADED : PATIENCE_ALONE;
+    unsigned long patience = found == 0 ? patience_of(blocking) : 0;
+    if (patience) {
         struct hearth_status status;
-        long place = hearth_wait(list, total, &status, HEARTH_WAIT_ANY, patience);
-        if (place > 0)
-            statuses[place - 1] = status;
-        found = place;
+        found = hearth_wait(list, total, &status, HEARTH_WAIT_ANY, patience);
+        if (found > 0)
+            statuses[found - 1] = status;
     }
     if (found < 0)
         give_up("waiting failed", found);
-    if (found > 0)
+    if (found > 0) {
+        engine.vain_looks = 0;
         mpi_errno = carry_out(list, statuses, LOOK, total);
+    }
     engine.inside = 0;
+    engine.looked_at = __rdtsc();
     return mpi_errno;
 }
 

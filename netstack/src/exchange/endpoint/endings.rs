@@ -103,9 +103,10 @@ impl Endpoint {
 
     /// The program gives memory for messages that wait: a buffer of so many bytes, which is this
     /// endpoint's from now on and in none that was given before. Each message takes 64 bytes of it
-    /// and its own, up to [`super::super::SHORT`], once the room here is used.
-    pub fn add_room(&mut self, buffer: BufferId, bytes: u64) {
-        self.letters.incoming.add_room(buffer, bytes);
+    /// and its own, up to [`super::super::SHORT`], once the room here is used. At most so many
+    /// messages wait in all such memory: each takes some here, too.
+    pub fn add_room(&mut self, buffer: BufferId, bytes: u64, most: usize) {
+        self.letters.incoming.add_room(buffer, bytes, most);
     }
 
     /// As many messages wait to be received as there is room for; else no receive is stuck.

@@ -46,8 +46,8 @@ pub(super) struct EarlyToken {
 }
 
 impl Endpoint {
-    /// Where to note what a rank says of a barrier that this one has not reached; none where it has,
-    /// or where there is no room.
+    /// Where to note what a rank says of a barrier that this one has not reached; none where it
+    /// has, or where there is no room.
     pub(super) fn early_token(&mut self, from: Rank, id: (u16, u32)) -> Option<&mut EarlyToken> {
         let key = (id.0, id.1, from);
         let is_known = self.early_tokens.contains_key(&key);

@@ -12,8 +12,8 @@ use crate::ids::Rank;
 
 impl Incoming {
     /// The program gives memory for messages that wait.
-    pub(in crate::exchange) fn add_room(&mut self, buffer: BufferId, bytes: u64) {
-        self.arena.add(buffer, bytes);
+    pub(in crate::exchange) fn add_room(&mut self, buffer: BufferId, bytes: u64, most: usize) {
+        self.arena.add(buffer, bytes, most);
     }
 
     /// A message waits, and takes room.

@@ -219,8 +219,8 @@ fn as_many_operations_as_may_be_are_outstanding() {
     }
 }
 
-/// More messages that nobody receives than a rank has room for by itself: with memory of the program
-/// they wait there, and one behind them is seen.
+/// More messages that nobody receives than a rank has room for by itself: with memory of the
+/// program they wait there, and one behind them is seen.
 #[test]
 fn messages_that_wait_find_room_in_memory_of_the_program() {
     const MANY: u32 = 6_000;
@@ -239,7 +239,7 @@ fn messages_that_wait_find_room_in_memory_of_the_program() {
         net.go_on(Micros::from_secs(4));
         assert!(net.ranks[1].is_stuck(wanted), "{bytes} bytes");
         let length = net.memory[1].0[given as usize].len() as u64;
-        net.ranks[1].add_room(BufferId(given), length);
+        net.ranks[1].add_room(BufferId(given), length, 1 << 16);
         net.go_on(Micros::from_secs(4));
         assert_eq!(net.events[1], [done(wanted, 5_000, 0, u32::MAX)]);
         net.events[1].clear();
