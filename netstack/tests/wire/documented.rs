@@ -15,7 +15,7 @@ use netstack::vitals::{BootTimings, Vitals};
 use netstack::wire::datagram::{Kind, OVERHEAD};
 use netstack::wire::io::{Done, IoReply, emit_call};
 use netstack::wire::job::{
-    ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN, Standing,
+    ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN,
 };
 use netstack::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use netstack::wire::log::NodeLog;
@@ -53,7 +53,7 @@ fn payloads_are_as_long_as_documented() {
         status: JobStatus::Started,
         cancel_signal: 0,
         signals: 0,
-        calls: vec![Standing {
+        calls: vec![netstack::wire::job::Standing {
             first: CallId(1),
             done: 0,
             input_bytes: 0,
