@@ -1,5 +1,5 @@
-//! Shared memory objects: files in the node's memory that a program makes in `/dev/shm`. C libraries
-//! keep named semaphores there, and `shm_open` opens them.
+//! Shared memory objects: files in the node's memory that a program makes in `/dev/shm`. C
+//! libraries keep named semaphores there, and `shm_open` opens them.
 //!
 //! Key type: [`SharedMemory`], with names, lengths and rights. Neighbours:
 //! `crate::program::shared_memory` has the frames; `kernel::process::calls` forgets an object that

@@ -163,7 +163,8 @@ impl Channels {
         edges.write += 1;
     }
 
-    /// Standard input has nothing now, as who does not wait for it was told; or has something again.
+    /// Standard input has nothing now, as who does not wait for it was told; or has something
+    /// again.
     pub fn set_awaits_input(&mut self, awaits: bool) {
         self.awaits_input = awaits;
     }
