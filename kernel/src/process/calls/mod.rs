@@ -75,8 +75,9 @@ impl Current<'_> {
         if let Err(Stop::Wait(_)) = result {
             return result.map(|_| ());
         }
-        if self.thread.progress.take().is_some() {
+        if let Some(progress) = self.thread.progress.take() {
             self.thread.signals.stop_awaiting();
+            self.leave_shipped(&progress);
         }
         self.thread.context.rax = match result {
             Ok(value) => value,
