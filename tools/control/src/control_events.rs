@@ -380,11 +380,14 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         Reported::IoCall {
             node,
             job,
+            rank,
             call,
             op,
-            ..
         } => {
             core.with_runner(now, |runner, now_us, fabric| {
+                if matches!(op, IoOp::Exit(_)) {
+                    fabric.io_service.leave(job, rank);
+                }
                 runner.call(now_us, fabric, node, job, (call, call_of(op)));
             });
         }
