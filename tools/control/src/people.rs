@@ -358,8 +358,8 @@ fn group_of(line: &str) -> Option<(&str, u32, &str)> {
     Some((name, gid, words.next().unwrap_or_default().trim_end()))
 }
 
-/// What a command prints, if it succeeds: one line that is not empty. Nothing where there is no such
-/// command.
+/// What a command prints, if it succeeds: one line that is not empty. Nothing where there is no
+/// such command.
 fn line_of(command: &str, arguments: &[&str]) -> Result<Option<String>, NoAnswer> {
     let mut command = Command::new(command);
     command.args(arguments).stdin(Stdio::null());

@@ -5,9 +5,9 @@
 //! What is behind pipes, event counters and epolls is in [`Channels`], which goes with the last
 //! description of it.
 //!
-//! Invariant: a description is there as long as a descriptor refers to it, or a call under way holds
-//! it ([`Held`]), and no longer; there are at most [`DESCRIPTORS_MAX`] descriptors, and as many
-//! descriptions beside those that calls hold.
+//! Invariant: a description is there as long as a descriptor refers to it, or a call under way
+//! holds it ([`Held`]), and no longer; there are at most [`DESCRIPTORS_MAX`] descriptors, and as
+//! many descriptions beside those that calls hold.
 
 use alloc::vec::Vec;
 
