@@ -322,7 +322,10 @@ pub fn decide(
 /// Whether the large page around a page is memory of the program's own that it may write to.
 fn is_large(region: &Region, page: VirtAddr) -> bool {
     let start = page.as_u64() & !(LARGE_PAGE_SIZE - 1);
-    let is_own = matches!(region.kind, Kind::Anonymous { large: true } | Kind::Heap);
+    let is_own = matches!(
+        region.kind,
+        Kind::Anonymous { large: true, .. } | Kind::Heap
+    );
     is_own
         && region.protection == Protection::ReadWrite
         && region.start <= start

@@ -4,13 +4,15 @@
 //! Neighbours: `netstack::files::client` has the protocol, [`super::node`] moves the datagrams,
 //! `process::calls::shipped` makes the calls.
 //!
-//! Invariant: nothing of a job is left here when it has ended.
+//! Invariant: nothing of a job is left here when it has ended, and nothing that nobody waits for
+//! while it runs: what was opened for nobody is closed.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::net::SocketAddrV4;
 
-use netstack::files::client::{Client, Config, Full};
-use netstack::files::{Call, Reply};
+use hearth_abi::errno::Errno;
+use netstack::files::client::{Client, Completion, Config, Full};
+use netstack::files::{Call, Op, Reply};
 use netstack::time::Instant;
 
 /// Kinds of datagrams of file calls, as the fourth byte has them.
@@ -21,7 +23,14 @@ pub struct Shipping {
     client: Client,
     service: SocketAddrV4,
     replies: BTreeMap<u64, Reply>,
+    /// Calls under way that open something, and those of them that nobody waits for.
+    opening: BTreeSet<u64>,
+    unwanted: BTreeSet<u64>,
+    /// Handles to be closed for which no call could be made yet.
+    leaving: VecDeque<u32>,
     news: bool,
+    /// Somebody waits for the memory that replies take.
+    pub is_short: bool,
 }
 
 impl Shipping {
@@ -31,7 +40,11 @@ impl Shipping {
             client: Client::new(config),
             service,
             replies: BTreeMap::new(),
+            opening: BTreeSet::new(),
+            unwanted: BTreeSet::new(),
+            leaving: VecDeque::new(),
             news: false,
+            is_short: false,
         }
     }
 
@@ -52,12 +65,19 @@ impl Shipping {
 
     /// Ships a call; [`Self::take`] gives its reply. On [`Full`], wait for any reply.
     pub fn submit(&mut self, now: Instant, call: Call) -> Result<u64, Full> {
-        self.client.submit(now, call)
+        let opens = call.op == Op::Open;
+        let number = self.client.submit(now, call)?;
+        if opens {
+            self.opening.insert(number);
+        }
+        Ok(number)
     }
 
     /// The reply to a call, once it is here.
     pub fn take(&mut self, number: u64) -> Option<Reply> {
-        self.replies.remove(&number)
+        let reply = self.replies.remove(&number)?;
+        self.opening.remove(&number);
+        Some(reply)
     }
 
     /// Keeps a reply for later that was taken.
@@ -65,23 +85,84 @@ impl Shipping {
         self.replies.insert(number, reply);
     }
 
-    /// Nobody waits for the reply to a call any more.
-    pub fn forget(&mut self, number: u64) {
-        self.replies.remove(&number);
-        self.client.forget(number);
+    /// Nobody waits for the reply to a call any more. What it opens is closed.
+    pub fn forget(&mut self, now: Instant, number: u64) {
+        let opens = self.opening.remove(&number);
+        match (self.replies.remove(&number), opens) {
+            (Some(reply), true) => self.close_opened(now, &reply),
+            (None, true) => {
+                self.unwanted.insert(number);
+            }
+            (_, false) => self.client.forget(number),
+        }
+    }
+
+    /// Has a handle closed that nobody uses any more, without waiting for it.
+    pub fn close(&mut self, now: Instant, handle: u32) {
+        self.leaving.push_back(handle);
+        self.close_leaving(now);
+    }
+
+    fn close_opened(&mut self, now: Instant, reply: &Reply) {
+        if let Ok(handle) = u32::try_from(reply.result) {
+            self.close(now, handle);
+        }
+    }
+
+    fn close_leaving(&mut self, now: Instant) {
+        while let Some(&handle) = self.leaving.front() {
+            let Ok(number) = self.client.submit(now, Call::new(Op::Close, handle)) else {
+                return;
+            };
+            self.client.forget(number);
+            self.leaving.pop_front();
+        }
+    }
+
+    /// Bytes of replies that are on their way, at most.
+    pub fn promised(&self) -> u64 {
+        self.client.promised()
+    }
+
+    /// Whether a call is under way, or a reply waits for who made it.
+    pub fn is_busy(&self) -> bool {
+        self.client.under_way() > 0 || !self.replies.is_empty()
     }
 
     /// Takes a datagram.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
+        let run = self.client.run();
         self.client.handle_datagram(now, datagram);
-        self.take_completions();
+        if self.client.run() != run {
+            self.forget_handles();
+        }
+        self.take_completions(now);
     }
 
-    fn take_completions(&mut self) {
-        while let Some(completion) = self.client.poll_event() {
-            self.replies.insert(completion.number, completion.reply);
-            self.news = true;
+    /// Another run of the service has begun: the handles of the one before are void, and some of
+    /// them may be those of other files now.
+    fn forget_handles(&mut self) {
+        self.leaving.clear();
+        for number in &self.opening {
+            if let Some(reply) = self.replies.get_mut(number) {
+                *reply = Reply::plain(Errno::EIO.as_return() as i64);
+            }
         }
+    }
+
+    fn take_completions(&mut self, now: Instant) {
+        while let Some(Completion { number, reply }) = self.client.poll_event() {
+            match self.unwanted.remove(&number) {
+                true => self.close_opened(now, &reply),
+                false => {
+                    self.replies.insert(number, reply);
+                    self.news = true;
+                }
+            }
+        }
+        // One that is over makes room for another, also where nobody waited for it.
+        self.close_leaving(now);
+        self.news |= self.is_short;
     }
 
     /// Whether a reply has come since this was asked last.
@@ -97,7 +178,7 @@ impl Shipping {
     /// The next datagram for the service.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
         let length = self.client.poll_transmit(now, out);
-        self.take_completions();
+        self.take_completions(now);
         length
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Progress {
     /// service carries them out.
     pub(super) shipped: Option<u64>,
     pub(super) transfer: Option<Transfer>,
+    /// What it closes: the descriptor is gone already.
+    pub(super) closing: Option<u32>,
     /// Where the mapping is that the read fills (mmap).
     pub(super) mapped: Option<u64>,
 }

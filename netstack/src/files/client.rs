@@ -172,6 +172,15 @@ impl Client {
         self.calls.len()
     }
 
+    /// Bytes of output that calls under way may still need memory for.
+    pub fn promised(&self) -> u64 {
+        let asked = self
+            .calls
+            .values()
+            .filter(|pending| matches!(pending.state, State::Asked) && !pending.forgotten);
+        asked.map(|pending| u64::from(pending.call.room)).sum()
+    }
+
     /// The next call that has ended.
     pub fn poll_event(&mut self) -> Option<Completion> {
         self.completed.pop_front()
@@ -298,7 +307,11 @@ impl Client {
         }
         let room = pending.call.room;
         let buffer = match reply.output_bytes <= room {
-            true => begin_buffer(reply.output_bytes as usize, reply.output),
+            true => match begin_buffer(reply.output_bytes as usize, reply.output) {
+                // Without memory for it now it is asked for again.
+                None => return pending.is_known(now),
+                some => some,
+            },
             // It says more than it was asked for.
             false => None,
         };

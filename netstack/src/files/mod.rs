@@ -66,7 +66,8 @@ pub struct ChannelId {
 pub enum Op {
     /// words: flags, mode; input: path. Result: a handle; output: [`Metadata`].
     Open = 1,
-    /// Gives `handles[0]` back; no other call may be under way that uses it.
+    /// Gives `handles[0]` back; no other call may be under way that uses it. [`WORKING`]: the rank
+    /// has ended, and all that it has open is closed.
     Close = 2,
     /// words: offset. Output: the bytes, fewer than `room` only at the end.
     Read = 3,

@@ -180,6 +180,23 @@ fn pattern(bytes: usize, salt: u8) -> Vec<u8> {
 }
 
 #[test]
+fn what_replies_may_bring_is_known_beforehand() {
+    let mut world = World::new(1, 0, 0);
+    world.file = (0..100_000).map(|at| at as u8).collect();
+    let read = |room| Call::new(Op::Read, 1).with_room(room);
+    assert_eq!(world.client.promised(), 0);
+    for room in [MAX_TRANSFER, 5_000] {
+        world.client.submit(world.now, read(room)).unwrap();
+    }
+    let forgotten = world.client.submit(world.now, read(7_000)).unwrap();
+    world.client.forget(forgotten);
+    assert_eq!(world.client.promised(), MAX_TRANSFER as u64 + 5_000);
+    while world.step() {}
+    assert_eq!(world.completed.len(), 2);
+    assert_eq!(world.client.promised(), 0);
+}
+
+#[test]
 fn what_is_written_is_read_whatever_is_lost() {
     for (seed, loss, doubled) in [(1, 0, 0), (2, 100, 100), (3, 300, 300), (4, 500, 0)] {
         let mut world = World::new(seed, loss, doubled);

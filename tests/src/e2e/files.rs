@@ -35,8 +35,9 @@ pub const SCENARIOS: &[Scenario] = &[
 
 /// Programs in several languages; what they print on Linux, run in a folder of its own, is the
 /// answer.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     "files",
+    "files-threads",
     "files-fortran",
     "files-cpp",
     "files-rust",

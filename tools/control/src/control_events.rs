@@ -387,6 +387,9 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             op,
         } => {
             core.with_runner(now, |runner, now_us, fabric| {
+                if matches!(op, IoOp::Exit(_)) {
+                    fabric.io_service.leave(job, rank);
+                }
                 runner.call(now_us, fabric, node, (job, rank), (call, call_of(op)));
             });
         }

@@ -63,16 +63,34 @@ pub enum NotGranted {
         /// What the system says.
         error: String,
     },
+    /// The system does not let the control node look as that user.
+    #[error("the control node cannot look at files as the job's user: {0}; run it as root")]
+    NotAllowed(String),
     /// More than there may be.
     #[error("a job may have at most {MOUNTS_MAX} mounts")]
     TooMany,
 }
 
-/// What a job gets that asks for files; `None`: it has none, since nothing is exported.
+/// What a job gets that asks for files; `None`: it has none, since nothing is exported. It looks at
+/// the disk with the eyes of `user`, and may wait for it: not for a task that others wait for.
 ///
 /// # Errors
 /// A directory that it asks for by name and does not get.
 pub fn grant(
+    config: &config::Files,
+    request: &FilesRequest,
+    user: Option<User>,
+) -> Result<Option<Mounts>, NotGranted> {
+    match user.clone() {
+        None => grant_to(config, request, user),
+        Some(other) => {
+            let granted = other.looks(|| grant_to(config, request, user));
+            granted.map_err(|error| NotGranted::NotAllowed(error.to_string()))?
+        }
+    }
+}
+
+fn grant_to(
     config: &config::Files,
     request: &FilesRequest,
     user: Option<User>,
@@ -201,6 +219,13 @@ impl IoService {
         service.add(job, members.collect());
     }
 
+    /// A rank of a job has ended: what it had open is closed.
+    pub fn leave(&self, job: JobId, rank: Rank) {
+        if let Some(service) = &self.service {
+            service.leave(job, rank);
+        }
+    }
+
     /// Ends the service for jobs that are over.
     pub fn keep(&mut self, is_there: impl Fn(JobId) -> bool) {
         let service = &self.service;
@@ -287,5 +312,42 @@ mod tests {
         assert!(matches!(refused, Err(NotGranted::Outside(_))));
         let refused = grant(&exporting(&[]), &asked("/etc:/data".to_string()), None);
         assert_eq!(refused, Err(NotGranted::NoService));
+    }
+
+    #[test]
+    fn a_mount_tells_nobody_what_is_in_directories_of_others() {
+        if !serves_others() {
+            return;
+        }
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let allow = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let private = home.path().join("private");
+        std::fs::create_dir_all(private.join("there")).unwrap();
+        allow(home.path(), 0o755);
+        allow(&private, 0o700);
+        let config = exporting(&[&home.path().display().to_string()]);
+        let user = |uid| User {
+            uid,
+            gid: uid,
+            groups: vec![uid],
+        };
+        let answer = |path: &str, uid| {
+            let mount = format!("{}:/in", private.join(path).display());
+            let asked = request(home.path(), home.path(), &[mount]);
+            grant(&config, &asked, Some(user(uid))).map_err(|error| {
+                let text = error.to_string();
+                text.split_once(": ").map(|(_, why)| why.to_string())
+            })
+        };
+        let refused = answer("there", 3_999_999).unwrap_err();
+        assert!(
+            refused.as_ref().unwrap().contains("Permission denied"),
+            "{refused:?}"
+        );
+        assert_eq!(answer("none", 3_999_999).unwrap_err(), refused);
+        assert!(answer("there", 0).is_ok());
     }
 }

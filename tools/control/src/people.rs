@@ -71,10 +71,19 @@ pub enum Stranger {
         /// Who control runs as.
         control: String,
     },
+    /// What the system knows users by did not answer.
+    #[error(
+        "what this system knows its users by does not answer for user {0} (`id {0}`); ask again, and see to that service (sssd, LDAP)"
+    )]
+    NoAnswer(u32),
     /// The system did not say.
     #[error("the system does not say who connected to the control node's socket")]
     Unknown,
 }
+
+/// A command did not answer in time: what it would have said is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NoAnswer;
 
 /// A user as the system knows them.
 #[derive(Debug, PartialEq, Eq)]
@@ -130,13 +139,17 @@ impl People {
     /// Name of the user who this process runs as.
     pub fn own_name(&self) -> String {
         let uid = self.users.outside(self.own).unwrap_or(self.own);
-        self.account(uid).name.clone()
+        match self.account(uid) {
+            Ok(account) => account.name.clone(),
+            Err(NoAnswer) => uid.to_string(),
+        }
     }
 
     /// Numbers of the groups of that user.
     pub fn own_groups(&self) -> Vec<u32> {
         let uid = self.users.outside(self.own).unwrap_or(self.own);
-        self.account(uid).groups.clone()
+        let account = self.account(uid);
+        account.map_or_else(|_| Vec::new(), |account| account.groups.clone())
     }
 
     /// Name of the group of operators.
@@ -154,7 +167,9 @@ impl People {
             let control = self.own_name();
             return Err(Stranger::Hidden { control });
         };
+        // Under the number for a name, what is theirs would be somebody else's later.
         let account = self.account(host_uid);
+        let account = account.map_err(|NoAnswer| Stranger::NoAnswer(host_uid))?;
         let gid = self.groups.outside(gid).unwrap_or(account.gid);
         let mut groups = account.groups.clone();
         if !groups.contains(&gid) {
@@ -192,7 +207,7 @@ impl People {
     /// The numbers of a user by name, if the system knows one. May wait for a command.
     pub fn named(&self, name: &str) -> Option<Identity> {
         let uid = self.number(name)?;
-        let account = self.account(uid);
+        let account = self.account(uid).ok()?;
         Some(Identity {
             uid,
             gid: account.gid,
@@ -215,9 +230,13 @@ impl People {
             .find(|user| user.0 == name);
         // It would take a number for that of a user, and a word with - for an option.
         let is_word = !name.starts_with(|first: char| first == '-' || first.is_ascii_digit());
-        let asked = || line_of("id", &["-u", name])?.parse().ok();
-        let uid = own.map(|user| user.1);
-        let uid = uid.or_else(|| is_word.then(asked).flatten());
+        let uid = match own {
+            Some(user) => Some(user.1),
+            None if is_word => line_of("id", &["-u", name])
+                .ok()?
+                .and_then(|line| line.parse().ok()),
+            None => None,
+        };
         let mut known = self.known.lock().expect("no panic while held");
         if known.names.len() >= KNOWN_MAX {
             known.names.clear();
@@ -226,21 +245,21 @@ impl People {
         uid
     }
 
-    fn account(&self, uid: u32) -> Arc<Account> {
+    fn account(&self, uid: u32) -> Result<Arc<Account>, NoAnswer> {
         let fresh = |at: &Instant| at.elapsed() < KNOWN_FOR;
         let known = self.known.lock().expect("no panic while held");
         if let Some((_, account)) = known.accounts.get(&uid).filter(|(at, _)| fresh(at)) {
-            return account.clone();
+            return Ok(account.clone());
         }
         drop(known);
-        let account = Arc::new(account(uid));
+        let account = Arc::new(account(uid)?);
         let mut known = self.known.lock().expect("no panic while held");
         if known.accounts.len() >= KNOWN_MAX {
             known.accounts.clear();
         }
         let entry = (Instant::now(), account.clone());
         known.accounts.insert(uid, entry);
-        account
+        Ok(account)
     }
 
     fn operators_gid(&self) -> Option<u32> {
@@ -264,13 +283,16 @@ pub fn group(name: &str) -> Option<u32> {
     let mut groups = lines.lines().filter_map(group_of);
     let known = groups.find(|(known, ..)| *known == name);
     known.map(|(_, gid, _)| gid).or_else(|| {
-        let line = line_of("getent", &["group", name])?;
+        let line = line_of("getent", &["group", name]).ok()??;
         group_of(&line).map(|(_, gid, _)| gid)
     })
 }
 
-fn account(uid: u32) -> Account {
-    account_in(&read(USERS), &read(GROUPS), uid).unwrap_or_else(|| asked(uid))
+fn account(uid: u32) -> Result<Account, NoAnswer> {
+    match account_in(&read(USERS), &read(GROUPS), uid) {
+        Some(account) => Ok(account),
+        None => asked(uid, line_of),
+    }
 }
 
 /// A user by the texts of [`USERS`] and [`GROUPS`].
@@ -288,28 +310,31 @@ fn account_in(users: &str, groups: &str, uid: u32) -> Option<Account> {
     })
 }
 
-/// A user by what commands say.
-fn asked(uid: u32) -> Account {
+/// A user by what commands say; `line_of` asks one.
+fn asked(
+    uid: u32,
+    line_of: impl Fn(&str, &[&str]) -> Result<Option<String>, NoAnswer>,
+) -> Result<Account, NoAnswer> {
     let number = uid.to_string();
-    let Some(name) = line_of("id", &["-un", &number]) else {
+    let Some(name) = line_of("id", &["-un", &number])? else {
         // Whoever connects has a group all the same, which the system says.
-        return Account {
+        return Ok(Account {
             name: number,
             gid: uid,
             groups: Vec::new(),
-        };
+        });
     };
-    let said = |option: &str| line_of("id", &[option, &name]).unwrap_or_default();
+    let said = |option: &str| line_of("id", &[option, &name]).map(Option::unwrap_or_default);
     let numbers = |text: String| -> Vec<u32> {
         let words = text.split_ascii_whitespace();
         let numbers = words.filter_map(|word| word.parse().ok());
         numbers.take(GROUPS_MAX).collect()
     };
-    Account {
-        gid: said("-g").parse().unwrap_or(uid),
-        groups: numbers(said("-G")),
+    Ok(Account {
+        gid: said("-g")?.parse().unwrap_or(uid),
+        groups: numbers(said("-G")?),
         name,
-    }
+    })
 }
 
 fn read(path: &str) -> String {
@@ -333,13 +358,16 @@ fn group_of(line: &str) -> Option<(&str, u32, &str)> {
     Some((name, gid, words.next().unwrap_or_default().trim_end()))
 }
 
-/// What a command prints, if it succeeds in time: one line that is not empty.
-fn line_of(command: &str, arguments: &[&str]) -> Option<String> {
+/// What a command prints, if it succeeds: one line that is not empty. Nothing where there is no
+/// such command.
+fn line_of(command: &str, arguments: &[&str]) -> Result<Option<String>, NoAnswer> {
     let mut command = Command::new(command);
     command.args(arguments).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
-    let mut output = child.stdout.take()?;
+    let Ok(mut child) = command.spawn() else {
+        return Ok(None);
+    };
+    let mut output = child.stdout.take().expect("it is piped");
     // Its end is that of its output.
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -350,12 +378,13 @@ fn line_of(command: &str, arguments: &[&str]) -> Option<String> {
     });
     let text = ended.recv_timeout(ANSWER_LIMIT).ok().flatten();
     if text.is_none() {
-        tracing::warn!("{command:?} does not answer; users that it knows go without names");
+        tracing::warn!("{command:?} does not answer; users that it knows are not served");
         drop(child.kill());
     }
     let has_succeeded = child.wait().is_ok_and(|status| status.success());
-    let line = text?.lines().next()?.trim().to_owned();
-    (has_succeeded && !line.is_empty()).then_some(line)
+    let text = text.ok_or(NoAnswer)?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    Ok((has_succeeded && !line.is_empty()).then(|| line.to_owned()))
 }
 
 /// How numbers inside a user namespace stand for numbers outside.
@@ -478,10 +507,25 @@ mod tests {
 
     #[test]
     fn commands_have_a_limit_and_say_one_line() {
-        assert_eq!(line_of("echo", &["5", "6"]), Some("5 6".to_string()));
-        assert_eq!(line_of("false", &[]), None);
-        assert_eq!(line_of("echo", &[]), None);
-        assert_eq!(line_of("no-command-of-this-name", &[]), None);
+        assert_eq!(line_of("echo", &["5", "6"]), Ok(Some("5 6".to_string())));
+        assert_eq!(line_of("false", &[]), Ok(None));
+        assert_eq!(line_of("echo", &[]), Ok(None));
+        assert_eq!(line_of("no-command-of-this-name", &[]), Ok(None));
+        let waits_for = Instant::now();
+        assert_eq!(line_of("sleep", &["100"]), Err(NoAnswer));
+        assert!(waits_for.elapsed() < 10 * ANSWER_LIMIT);
+    }
+
+    #[test]
+    fn a_user_whom_nobody_answers_for_is_nobody_rather_than_a_number() {
+        let unknown = asked(5_001, |_, _| Ok(None)).unwrap();
+        assert_eq!((&unknown.name[..], unknown.gid), ("5001", 5_001));
+        assert_eq!(asked(5_001, |_, _| Err(NoAnswer)), Err(NoAnswer));
+        let name_only = |_: &str, words: &[&str]| match words[0] {
+            "-un" => Ok(Some("ann".to_string())),
+            _ => Err(NoAnswer),
+        };
+        assert_eq!(asked(5_001, name_only), Err(NoAnswer));
     }
 
     #[test]

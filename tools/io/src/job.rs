@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use netstack::files::server::Member;
 use netstack::ids::JobId;
+use nix::unistd;
+use rustix::fs::Gid;
+use rustix::thread::set_thread_groups;
 use serde::{Deserialize, Serialize};
 
 /// Who a job's files are read and written as.
@@ -15,6 +18,40 @@ pub struct User {
     pub gid: u32,
     /// Other groups.
     pub groups: Vec<u32>,
+}
+
+impl User {
+    /// Looks at files with this user's eyes: in a thread of its own that has the user's rights to
+    /// files, and no other. For root, who may be anybody.
+    ///
+    /// # Errors
+    /// Where this process may not be that user.
+    pub fn looks<R: Send>(&self, look: impl FnOnce() -> R + Send) -> std::io::Result<R> {
+        let become_user = || {
+            let groups: Vec<_> = self
+                .groups
+                .iter()
+                .map(|group| Gid::from_raw(*group))
+                .collect();
+            set_thread_groups(&groups)?;
+            unistd::setfsgid(self.gid.into());
+            unistd::setfsuid(self.uid.into());
+            // Each answers with what is set now.
+            let gid = unistd::setfsgid(u32::MAX.into());
+            let uid = unistd::setfsuid(u32::MAX.into());
+            match (uid, gid) == (self.uid.into(), self.gid.into()) {
+                true => Ok(()),
+                false => Err(std::io::Error::from(std::io::ErrorKind::PermissionDenied)),
+            }
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new();
+            let looking = thread.spawn_scoped(scope, || become_user().map(|()| look()))?;
+            looking
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
 }
 
 /// A directory that a job sees.

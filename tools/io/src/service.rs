@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netstack::MAX_DATAGRAM;
 use netstack::files::server::{Counters, Member, Request, Server};
-use netstack::files::{ChannelId, Reply};
+use netstack::files::{Call, ChannelId, Op, Reply, WORKING};
 use netstack::ids::{JobId, Rank};
 use netstack::time::Instant as NetInstant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -42,6 +42,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often workers that are to end are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// Number of the call that ends a rank: nodes number theirs from 1.
+const LEAVES: u64 = 0;
 /// Linux's EIO.
 const EIO: i64 = 5;
 
@@ -78,6 +80,7 @@ const MOST_PROBLEMS: usize = 1024;
 enum Order {
     Admit(Box<JobFiles>),
     Add(JobId, Vec<Member>),
+    Leave(JobId, Rank),
     Close(JobId),
     Stop,
 }
@@ -142,6 +145,11 @@ impl Service {
     /// More ranks of a job that is served. One that is known goes on, under another key anew.
     pub fn add(&self, job: JobId, members: Vec<Member>) {
         self.order(Order::Add(job, members));
+    }
+
+    /// A rank of a job has ended: what it had open is closed, and its locks are free.
+    pub fn leave(&self, job: JobId, rank: Rank) {
+        self.order(Order::Leave(job, rank));
     }
 
     /// The job is over: its worker ends.
@@ -269,6 +277,7 @@ impl Engine {
                         self.server.admit(job, members);
                     }
                 }
+                Ok(Order::Leave(job, rank)) => self.leave(job, rank),
                 Ok(Order::Close(job)) => self.close(job),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
                 Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
@@ -297,6 +306,18 @@ impl Engine {
                 died: None,
             },
         );
+    }
+
+    fn leave(&mut self, job: JobId, rank: Rank) {
+        let worker = self.jobs.get_mut(&job).and_then(|job| job.worker.as_mut());
+        // Without a worker it has nothing open.
+        if let Some(worker) = worker {
+            worker.take(&Request {
+                channel: ChannelId { job, rank },
+                number: LEAVES,
+                call: Call::new(Op::Close, WORKING),
+            });
+        }
     }
 
     fn close(&mut self, job: JobId) {

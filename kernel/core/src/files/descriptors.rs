@@ -5,8 +5,9 @@
 //! What is behind pipes, event counters and epolls is in [`Channels`], which goes with the last
 //! description of it.
 //!
-//! Invariant: a description is there as long as a descriptor refers to it and no longer; there are
-//! at most [`DESCRIPTORS_MAX`] of either.
+//! Invariant: a description is there as long as a descriptor refers to it, or a call under way
+//! holds it ([`Held`]), and no longer; there are at most [`DESCRIPTORS_MAX`] descriptors, and as
+//! many descriptions beside those that calls hold.
 
 use alloc::vec::Vec;
 
@@ -65,9 +66,14 @@ pub struct Description {
     pub status: u64,
     /// A call that moves the position is under way.
     pub is_moving: bool,
-    /// Descriptors that refer to it.
+    /// Descriptors that refer to it, and calls that hold it.
     references: u32,
 }
+
+/// That a call under way uses a description, whatever becomes of its descriptors meanwhile. To be
+/// given back ([`Descriptors::let_go`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held(u16);
 
 impl Description {
     /// Whether it names something and no more (`O_PATH`).
@@ -273,19 +279,41 @@ impl Descriptors {
     pub fn close(&mut self, fd: u64) -> Result<Option<Opened>, Errno> {
         let slot = self.slot(fd)?;
         self.slots[fd as u32 as usize] = None;
-        let place = &mut self.descriptions[usize::from(slot.description)];
+        Ok(self.refer_less(slot.description))
+    }
+
+    /// Holds what a descriptor refers to, for a call under way.
+    pub fn hold(&mut self, fd: u64) -> Result<Held, Errno> {
+        let slot = self.slot(fd)?;
+        self.get_mut(fd)?.references += 1;
+        Ok(Held(slot.description))
+    }
+
+    /// What a call holds, to be changed.
+    pub fn held(&mut self, held: Held) -> &mut Description {
+        let description = self.descriptions[usize::from(held.0)].as_mut();
+        description.expect("it is held")
+    }
+
+    /// A call does not use any more what it held. Says what is not open any more by that.
+    pub fn let_go(&mut self, held: Held) -> Option<Opened> {
+        self.refer_less(held.0)
+    }
+
+    fn refer_less(&mut self, index: u16) -> Option<Opened> {
+        let place = &mut self.descriptions[usize::from(index)];
         let description = place.as_mut().expect("it is referred to");
         description.references -= 1;
-        if description.references == 0 {
-            let opened = description.opened;
-            *place = None;
-            self.channels.forget(slot.description);
-            if let Opened::Channel(id, side) = opened {
-                self.channels.close(id, side);
-            }
-            return Ok(Some(opened));
+        if description.references > 0 {
+            return None;
         }
-        Ok(None)
+        let opened = description.opened;
+        *place = None;
+        self.channels.forget(index);
+        if let Opened::Channel(id, side) = opened {
+            self.channels.close(id, side);
+        }
+        Some(opened)
     }
 
     /// The lowest free descriptor from `least` on for what `fd` refers to (dup, fcntl).

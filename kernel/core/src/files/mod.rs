@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 
 use crate::objects::ObjectId;
 pub use channels::ChannelId;
-pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened, Shipped};
+pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Held, Opened, Shipped};
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open};
 pub use node::{NodeFile, PROGRAM_LINK};

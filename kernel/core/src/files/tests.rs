@@ -149,6 +149,25 @@ fn descriptors_are_the_lowest_that_are_free() {
 }
 
 #[test]
+fn what_a_call_holds_outlives_its_descriptors() {
+    let mut table = Descriptors::new();
+    let place = Place::File(0);
+    let fd = table.open(place, 0).unwrap();
+    let held = table.hold(fd).unwrap();
+    let copy = table.copy(fd, 0, false).unwrap();
+    assert_eq!(table.close(fd), Ok(None));
+    // The number is another file's now, and the copy shares the position.
+    assert_eq!(table.open(Place::File(1), 0), Ok(fd));
+    table.held(held).position = 7;
+    assert_eq!(table.get(fd).unwrap().position, 0);
+    assert_eq!(table.get(copy).unwrap().position, 7);
+    assert_eq!(table.close(copy), Ok(None));
+    assert_eq!(table.let_go(held), Some(Opened::Place(place)));
+    assert_eq!(table.close(fd), Ok(Some(Opened::Place(Place::File(1)))));
+    assert_eq!(table.hold(fd), Err(Errno::EBADF));
+}
+
+#[test]
 fn copies_share_a_position() {
     let mut table = Descriptors::new();
     let fd = table.open(Place::File(0), 0).unwrap();

@@ -455,6 +455,11 @@ impl Memory {
         Ok(())
     }
 
+    /// Has memory that is not writable stay so: what a file held has been copied into it.
+    pub fn seal(&mut self, address: u64, length: u64) -> Result<(), Errno> {
+        self.space.seal(address, length)
+    }
+
     /// A step of mprotect.
     fn protect_part<M: Machine>(
         &mut self,

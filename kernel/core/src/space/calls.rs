@@ -152,7 +152,10 @@ impl Space {
         }
         // Stacks are touched at one end.
         let large = request.flags & map::STACK == 0;
-        self.add(&request, protection, |_| Kind::Anonymous { large })
+        self.add(&request, protection, |_| Kind::Anonymous {
+            large,
+            sealed: false,
+        })
     }
 
     /// Makes a mapping of a file, which was opened for reading: shared and writable is EACCES.
@@ -305,6 +308,23 @@ impl Space {
         Ok((pages, protection))
     }
 
+    /// Has anonymous memory be read only for good: what a file held has been copied into it.
+    pub fn seal(&mut self, address: u64, length: u64) -> Result<(), Errno> {
+        let pages = range(address, length).ok_or(Errno::ENOMEM)?;
+        if self.len() + self.splits(pages.start, pages.end) > REGIONS_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        self.split(pages.start);
+        self.split(pages.end);
+        for (_, entry) in self.regions.range_mut(pages.start..pages.end) {
+            if let Kind::Anonymous { sealed, .. } = &mut entry.2 {
+                *sealed = true;
+            }
+        }
+        self.join(pages.start, pages.end);
+        Ok(())
+    }
+
     /// Whether a range holds nothing but anonymous memory, as what may be freed must (MADV_FREE):
     /// EINVAL where it does not, ENOMEM where nothing is mapped.
     pub fn check_anonymous(&self, address: u64, length: u64) -> Result<(), Errno> {
@@ -351,6 +371,7 @@ impl Space {
             .map(|region| region.kind)
             .chain(rest.map(|(_, &(_, _, kind))| kind));
         kinds.any(|kind| match kind {
+            Kind::Anonymous { sealed, .. } => sealed,
             Kind::Object { shared, .. } => shared,
             Kind::SharedMemory {
                 shared, may_write, ..

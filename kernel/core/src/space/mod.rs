@@ -65,6 +65,9 @@ pub enum Kind {
     Anonymous {
         /// Large pages may be used for it.
         large: bool,
+        /// What a file held is in it, as a shared mapping: it is never written again, since the
+        /// file would have to change.
+        sealed: bool,
     },
     /// Zeros: brk.
     Heap,

@@ -220,6 +220,24 @@ fn wrong_arguments_have_the_errors_of_linux() {
 }
 
 #[test]
+fn what_a_file_held_is_not_made_writable_again() {
+    let mut space = space();
+    let readable = request(0, 4 * PAGE_SIZE, prot::READ, PRIVATE);
+    let at = space.mmap(readable).unwrap().address;
+    space.seal(at + PAGE_SIZE, PAGE_SIZE + 1).unwrap();
+    let writable = prot::READ | prot::WRITE;
+    for (page, may) in [(0, true), (1, false), (2, false), (3, true)] {
+        let made = space.mprotect(at + page * PAGE_SIZE, PAGE_SIZE, writable);
+        assert_eq!(made.err(), (!may).then_some(Errno::EACCES), "page {page}");
+    }
+    assert!(space.mprotect(at, 4 * PAGE_SIZE, prot::READ).is_ok());
+    // What is mapped in its place is another matter.
+    space.munmap(at, 4 * PAGE_SIZE).unwrap();
+    let again = space.mmap(readable).unwrap().address;
+    assert!(space.mprotect(again, 4 * PAGE_SIZE, writable).is_ok());
+}
+
+#[test]
 fn code_that_was_made_writable_is_not_retained() {
     let mut space = space();
     space
@@ -341,7 +359,7 @@ proptest! {
                     prop_assert_eq!(!result.unwrap().replaced.is_empty(), taken);
                     let protection = calls::protection(protection).unwrap();
                     for page in range.step_by(PAGE_SIZE as usize) {
-                        model.insert(page, (protection, Kind::Anonymous { large: true }));
+                        model.insert(page, (protection, Kind::Anonymous { large: true, sealed: false }));
                     }
                 }
                 Step::Unmap { page, pages } => {

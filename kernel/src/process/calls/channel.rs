@@ -71,6 +71,9 @@ impl Current<'_> {
 
     /// What a descriptor is of these; `None` where it is something else.
     pub(super) fn channel(&self, fd: u64) -> Result<Option<Of>, Errno> {
+        if self.transfer().is_some() {
+            return Ok(None);
+        }
         let description = self.process.files.descriptors.get(fd)?;
         Ok(match description.opened {
             Opened::Channel(id, side) => Some(Of {

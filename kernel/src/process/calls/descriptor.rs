@@ -20,9 +20,9 @@ const NO_LOCK: u16 = 2;
 
 impl Current<'_> {
     pub(super) fn close(&mut self, fd: u64) -> Result<u64, Stop> {
-        // The descriptor is gone already.
-        if self.is_shipping() {
-            return self.close_shipped(0);
+        let closing = self.thread.progress.and_then(|progress| progress.closing);
+        if let Some(handle) = closing {
+            return self.close_shipped(handle);
         }
         let description = *self.process.files.descriptors.get(fd)?;
         let gone = self.process.files.descriptors.close(fd)?;
@@ -31,6 +31,7 @@ impl Current<'_> {
             // What was written may fail now, which the program is to hear.
             Some(Opened::Shipped(shipped)) if description.writes() => {
                 let handle = self.check_run(shipped)?.handle;
+                self.thread.progress().closing = Some(handle);
                 self.close_shipped(handle)
             }
             gone => {

@@ -77,6 +77,9 @@ impl Current<'_> {
         if is_shared && request.protection & prot::WRITE != 0 {
             return Err(self.count_missing_as(Errno::ENODEV));
         }
+        if shipped.is_directory {
+            return Err(Errno::ENODEV.into());
+        }
         if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
             return Err(Errno::EINVAL.into());
         }
@@ -102,6 +105,9 @@ impl Current<'_> {
         match read {
             Ok(_) => {
                 memory.mprotect(&mut machine, address, request.length, request.protection)?;
+                if is_shared {
+                    memory.seal(address, request.length)?;
+                }
                 Ok(address)
             }
             Err(stop @ Stop::Errno(_)) => {

@@ -76,8 +76,9 @@ impl Current<'_> {
         if let Err(Stop::Wait(_)) = result {
             return result.map(|_| ());
         }
-        if self.thread.progress.take().is_some() {
+        if let Some(progress) = self.thread.progress.take() {
             self.thread.signals.stop_awaiting();
+            self.leave_shipped(&progress);
         }
         // A mask of the call's own ends with it, whatever it answers.
         self.process.signals.restore_mask(&mut self.thread.signals);

@@ -3,30 +3,37 @@
 //! Neighbours: `agent::shipping` has the calls under way, [`super::path`] the calls on names.
 //!
 //! Invariant: a call that was shipped is not shipped again by the thread that waits for it, and a
-//! reply is given up only when what it brought has reached the program.
+//! reply is given up only when what it brought has reached the program. A read or write is of the
+//! file that it began with, whatever becomes of the descriptor. Nothing is left of a call that has
+//! ended early ([`Current::leave_shipped`]).
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::files::{Opened, Place, Shipped};
+use kernel_core::files::{Held, Opened, Place, Shipped};
 use netstack::files::{Call, MAX_TRANSFER, Op, Reply, WORKING};
-use netstack::time::Instant;
 
 use super::buffers::Buffers;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::thread::Pause;
+use crate::process::thread::Progress;
 use crate::time;
-use kernel_core::threads::Wait;
 
 /// Pieces of one read or write that are under way at once: enough that the link does not fall idle
 /// while one is carried out.
 const PIECES: usize = 4;
 
+/// Bytes that each thread may move without a look at how much memory there is.
+const LITTLE_BYTES: usize = 4096;
+
 /// A read or write as far as it has come.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::process) struct Transfer {
+    /// What it reads or writes.
+    shipped: Shipped,
+    held: Held,
+    /// It moves the position of the description.
+    moves: bool,
     /// Where in the file it begins.
     base: u64,
     /// Bytes that were asked for, and that are done.
@@ -90,11 +97,19 @@ impl Current<'_> {
     /// What an I/O service has open behind a descriptor; `None` where it is something else. EIO
     /// where the service that had it open is gone.
     pub(super) fn shipped(&mut self, fd: u64) -> Result<Option<Shipped>, Errno> {
+        if let Some(transfer) = self.transfer() {
+            return self.check_run(transfer.shipped).map(Some);
+        }
         let opened = self.process.files.descriptors.get(fd)?.opened;
         match opened {
             Opened::Shipped(shipped) => self.check_run(shipped).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// The read or write of the thread that is under way.
+    pub(super) fn transfer(&self) -> Option<Transfer> {
+        self.thread.progress.and_then(|progress| progress.transfer)
     }
 
     /// EIO where the run of the service that gave a handle is over.
@@ -112,23 +127,47 @@ impl Current<'_> {
     /// again when the thread goes on.
     pub(super) fn ship(&mut self, call: impl FnOnce() -> Call) -> Result<Reply, Stop> {
         let waited = self.thread.progress.and_then(|progress| progress.shipped);
-        let shipping = self.services.shipping().ok_or(Errno::EIO)?;
         if let Some(number) = waited {
-            let reply = shipping.take(number).ok_or(Stop::news())?;
+            let reply = self.shipping()?.take(number).ok_or(Stop::news())?;
             self.thread.progress().shipped = None;
+            self.tell_room();
             return Ok(reply);
         }
-        if let Ok(number) = shipping.submit(time::now(), call()) {
+        let call = call();
+        if self.has_room_for(call.room as usize + call.input.len())?
+            && let Ok(number) = self.shipping()?.submit(time::now(), call)
+        {
             self.thread.progress().shipped = Some(number);
         }
         Err(Stop::news())
     }
 
-    /// Whether the thread waits for the reply to a call.
-    pub(super) fn is_shipping(&self) -> bool {
-        self.thread
-            .progress
-            .is_some_and(|progress| progress.shipped.is_some())
+    /// Whether there is memory for a call that moves so many bytes. False: when others that are
+    /// under way have ended. ENOMEM: there are none.
+    fn has_room_for(&mut self, bytes: usize) -> Result<bool, Errno> {
+        if bytes <= LITTLE_BYTES {
+            return Ok(true);
+        }
+        let shipping = self.shipping()?;
+        let (promised, is_busy) = (shipping.promised(), shipping.is_busy());
+        // Twice: input is kept beside its fragments, output beside what it replaces.
+        let needed = promised + 2 * bytes as u64;
+        if self.services.exchange().has_room(needed) {
+            return Ok(true);
+        }
+        self.shipping()?.is_short = is_busy;
+        match is_busy {
+            true => Ok(false),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Replies have been taken: who waits for memory looks again.
+    fn tell_room(&mut self) {
+        let shipping = self.services.shipping();
+        if shipping.is_some_and(|shipping| core::mem::take(&mut shipping.is_short)) {
+            self.process.threads.wake_news();
+        }
     }
 
     /// Has a handle closed that nobody will use any more, without waiting for it.
@@ -139,9 +178,22 @@ impl Current<'_> {
         if let Some(Opened::Shipped(shipped)) = opened
             && self.check_run(shipped).is_ok()
             && let Some(shipping) = self.services.shipping()
-            && let Ok(number) = shipping.submit(time::now(), Call::new(Op::Close, shipped.handle))
         {
-            shipping.forget(number);
+            shipping.close(time::now(), shipped.handle);
+        }
+    }
+
+    /// Lets go of what a call that is over has left under way: it has failed early, or another
+    /// thread has changed what it was about.
+    pub(super) fn leave_shipped(&mut self, progress: &Progress) {
+        if let Some(number) = progress.shipped
+            && let Some(shipping) = self.services.shipping()
+        {
+            shipping.forget(time::now(), number);
+            self.tell_room();
+        }
+        if let Some(transfer) = progress.transfer {
+            self.end_transfer(&transfer);
         }
     }
 
@@ -153,8 +205,8 @@ impl Current<'_> {
         offset: Option<u64>,
         to: Buffers,
     ) -> Result<u64, Stop> {
-        self.move_shipped(fd, offset, |current, transfer| {
-            current.read_pieces(shipped, transfer, to)
+        self.move_shipped(fd, shipped, offset, |current, transfer| {
+            current.read_pieces(transfer, to)
         })
     }
 
@@ -166,9 +218,8 @@ impl Current<'_> {
         offset: Option<u64>,
         from: Buffers,
     ) -> Result<u64, Stop> {
-        let appends = self.process.files.descriptors.get(fd)?.appends();
-        self.move_shipped(fd, offset, |current, transfer| {
-            current.write_pieces(shipped, transfer, from, appends)
+        self.move_shipped(fd, shipped, offset, |current, transfer| {
+            current.write_pieces(transfer, from)
         })
     }
 
@@ -177,52 +228,78 @@ impl Current<'_> {
     fn move_shipped(
         &mut self,
         fd: u64,
+        shipped: Shipped,
         offset: Option<u64>,
         pieces: impl FnOnce(&mut Self, &mut Transfer) -> Result<(), Stop>,
     ) -> Result<u64, Stop> {
-        let begun = self.thread.progress.and_then(|progress| progress.transfer);
-        let mut transfer = match begun {
+        let mut transfer = match self.transfer() {
             Some(transfer) => transfer,
-            None => {
-                let description = self.process.files.descriptors.get_mut(fd)?;
-                if offset.is_none() && description.is_moving {
-                    return Err(Stop::Wait(Pause {
-                        on: Wait::News,
-                        until: Instant::FAR_FUTURE,
-                    }));
-                }
-                description.is_moving |= offset.is_none();
-                Transfer {
-                    base: offset.unwrap_or(description.position),
-                    ..Transfer::default()
-                }
-            }
+            None => self.begin_transfer(fd, shipped, offset)?,
         };
         let outcome = pieces(self, &mut transfer);
         if let Err(stop @ Stop::Wait(_)) = outcome {
             self.thread.progress().transfer = Some(transfer);
             return Err(stop);
         }
-        // The descriptor may have been closed, and given to another file, meanwhile.
-        if offset.is_none()
-            && let Ok(description) = self.process.files.descriptors.get_mut(fd)
-        {
-            description.is_moving = false;
-            description.position = transfer.end.unwrap_or(transfer.base + transfer.done);
-            self.process.threads.wake_news();
+        if transfer.moves {
+            let position = transfer.end.unwrap_or(transfer.base + transfer.done);
+            let description = self.process.files.descriptors.held(transfer.held);
+            description.position = position;
         }
-        match outcome {
-            Ok(()) => Ok(transfer.result()?),
-            Err(stop) => Err(stop),
+        if let Some(progress) = self.thread.progress.as_mut() {
+            progress.transfer = None;
         }
+        self.end_transfer(&transfer);
+        outcome.and_then(|()| Ok(transfer.result()?))
     }
 
-    fn read_pieces(
+    /// Begins a read or write; waits while another one moves the same position.
+    fn begin_transfer(
         &mut self,
+        fd: u64,
         shipped: Shipped,
-        transfer: &mut Transfer,
-        to: Buffers,
-    ) -> Result<(), Stop> {
+        offset: Option<u64>,
+    ) -> Result<Transfer, Stop> {
+        let descriptors = &mut self.process.files.descriptors;
+        let description = descriptors.get_mut(fd)?;
+        if offset.is_none() && description.is_moving {
+            return Err(Stop::news());
+        }
+        description.is_moving |= offset.is_none();
+        let base = offset.unwrap_or(description.position);
+        Ok(Transfer {
+            shipped,
+            held: descriptors.hold(fd)?,
+            moves: offset.is_none(),
+            base,
+            asked: 0,
+            done: 0,
+            pieces: [None; PIECES],
+            ended: false,
+            error: None,
+            end: None,
+        })
+    }
+
+    /// Ends a read or write: nobody waits for pieces that are still under way, others may move the
+    /// position, and the file is closed if no descriptor is left.
+    fn end_transfer(&mut self, transfer: &Transfer) {
+        if let Some(shipping) = self.services.shipping() {
+            for (number, _) in transfer.pieces.iter().flatten() {
+                shipping.forget(time::now(), *number);
+            }
+        }
+        self.tell_room();
+        let descriptors = &mut self.process.files.descriptors;
+        if transfer.moves {
+            descriptors.held(transfer.held).is_moving = false;
+            self.process.threads.wake_news();
+        }
+        let gone = self.process.files.descriptors.let_go(transfer.held);
+        self.let_go(gone);
+    }
+
+    fn read_pieces(&mut self, transfer: &mut Transfer, to: Buffers) -> Result<(), Stop> {
         let wanted = self.bytes_of(to)?;
         loop {
             if let Some((number, reply)) = self.first_reply(transfer)? {
@@ -260,7 +337,7 @@ impl Current<'_> {
                     }
                     Err(stop) => return Err(stop),
                 };
-                let call = Call::new(Op::Read, shipped.handle)
+                let call = Call::new(Op::Read, transfer.shipped.handle)
                     .with_words([transfer.base + transfer.asked])
                     .with_room((room - transfer.asked) as usize);
                 self.ship_piece(transfer, call, (room - transfer.asked) as u32)?;
@@ -273,14 +350,9 @@ impl Current<'_> {
         }
     }
 
-    fn write_pieces(
-        &mut self,
-        shipped: Shipped,
-        transfer: &mut Transfer,
-        from: Buffers,
-        appends: bool,
-    ) -> Result<(), Stop> {
+    fn write_pieces(&mut self, transfer: &mut Transfer, from: Buffers) -> Result<(), Stop> {
         let wanted = self.bytes_of(from)?;
+        let appends = self.process.files.descriptors.held(transfer.held).appends();
         // What is appended goes behind what was appended before.
         let most = if appends { 1 } else { PIECES };
         loop {
@@ -300,7 +372,13 @@ impl Current<'_> {
                 continue;
             }
             if let Some(bytes) = self.next_piece(transfer, wanted, most)? {
-                let mut input = vec![0; bytes as usize];
+                let Some(mut input) = zeroed(bytes as usize) else {
+                    if transfer.count() > 0 {
+                        return Err(Stop::news());
+                    }
+                    transfer.stop(Errno::ENOMEM);
+                    continue;
+                };
                 match self.gather(from, transfer.asked, &mut input) {
                     Ok(()) => {}
                     Err(Stop::Errno(errno)) => {
@@ -309,7 +387,7 @@ impl Current<'_> {
                     }
                     Err(stop) => return Err(stop),
                 }
-                let call = Call::new(Op::Write, shipped.handle)
+                let call = Call::new(Op::Write, transfer.shipped.handle)
                     .with_words([transfer.base + transfer.asked])
                     .with_input(input)
                     .with_room(if appends { END_BYTES } else { 0 });
@@ -332,8 +410,7 @@ impl Current<'_> {
         Ok(reply.map(|reply| (number, reply)))
     }
 
-    /// Bytes of the next piece to ask for; `None`: none now. Without memory for it the thread waits
-    /// for those under way, and ENOMEM where there are none.
+    /// Bytes of the next piece to ask for; `None`: none now.
     fn next_piece(
         &mut self,
         transfer: &mut Transfer,
@@ -345,12 +422,12 @@ impl Current<'_> {
             return Ok(None);
         }
         let bytes = rest.min(MAX_TRANSFER as u64);
-        // Twice: input is kept beside its fragments, output beside what it replaces.
-        match self.services.exchange().has_room(2 * bytes) {
-            true => Ok(Some(bytes as u32)),
-            false if transfer.count() > 0 => Ok(None),
-            false => {
-                transfer.stop(Errno::ENOMEM);
+        match self.has_room_for(bytes as usize) {
+            Ok(true) => Ok(Some(bytes as u32)),
+            Ok(false) if transfer.count() > 0 => Ok(None),
+            Ok(false) => Err(Stop::news()),
+            Err(errno) => {
+                transfer.stop(errno);
                 Ok(None)
             }
         }
@@ -369,6 +446,14 @@ impl Current<'_> {
     fn shipping(&mut self) -> Result<&mut crate::agent::shipping::Shipping, Errno> {
         self.services.shipping().ok_or(Errno::EIO)
     }
+}
+
+/// So many bytes, if they are there in one piece.
+fn zeroed(bytes: usize) -> Option<Vec<u8>> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(bytes).ok()?;
+    buffer.resize(bytes, 0);
+    Some(buffer)
 }
 
 /// Bytes of the position that an appending write answers with.

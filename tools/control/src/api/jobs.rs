@@ -74,7 +74,7 @@ pub async fn submit(
     }
     let want = want(&api, &request)?;
     let mut terms = terms(&api, &by, &request).await?;
-    terms.mounts = mounts(&api, &by, &request)?;
+    terms.mounts = mounts(&api, &by, &request).await?;
     terms.output_files = output_files(&by, &request)?;
     let files = casts::job_files(&api, &by, &request.with).await?;
     let config = api.shared.lock().casts.config().clone();
@@ -139,7 +139,11 @@ pub async fn submit(
 
 /// What a job sees of the directories of this machine: as its user, where the control node can be
 /// that user.
-fn mounts(api: &Api, by: &Principal, request: &JobRequest) -> Result<Option<Mounts>, Refusal> {
+async fn mounts(
+    api: &Api,
+    by: &Principal,
+    request: &JobRequest,
+) -> Result<Option<Mounts>, Refusal> {
     let Some(files) = &request.files else {
         return Ok(None);
     };
@@ -159,7 +163,10 @@ fn mounts(api: &Api, by: &Principal, request: &JobRequest) -> Result<Option<Moun
             return Err(Refusal::new(StatusCode::FORBIDDEN, "not-allowed", text));
         }
     };
-    io_service::grant(&api.files, files, user).map_err(Refusal::bad_request)
+    let (exported, files) = (api.files.clone(), files.clone());
+    let granted = tokio::task::spawn_blocking(move || io_service::grant(&exported, &files, user));
+    let granted = granted.await.expect("looking at files does not panic");
+    granted.map_err(Refusal::bad_request)
 }
 
 /// Files that the output of a batch job goes to: control writes files as the user who it is, and

@@ -20,8 +20,8 @@ use super::types::JobInfo;
 use super::{Api, Refusal, jobs};
 use crate::events::Event;
 use crate::history::{self, weight};
-use crate::jobs::JobError;
-use crate::principal::By;
+use crate::jobs::{JobError, record};
+use crate::principal::{By, Principal};
 
 /// Jobs or events in an answer when the request does not say.
 const PAGE: u32 = 1_000;
@@ -91,7 +91,10 @@ pub async fn jobs(
     };
     let before = query.before.unwrap_or(u64::MAX);
     let filter = Arc::new(filter);
-    let list = newest(&api, query.all, before, limit as usize, &filter).await;
+    let mut list = newest(&api, query.all, before, limit as usize, &filter).await;
+    for job in &mut list {
+        withhold(&by, job);
+    }
     Ok(Json(list))
 }
 
@@ -204,8 +207,26 @@ async fn page(api: &Api, all: bool, before: u64, bytes: usize, filter: &Arc<Filt
 
 /// One job, of the present or the past.
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path, description = "Number of the job")), responses((status = 200, body = JobInfo)))]
-pub async fn job(State(api): State<Api>, Path(id): Path<u64>) -> Result<Json<JobInfo>, Refusal> {
-    find(&api, id).await.map(Json)
+pub async fn job(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+    Path(id): Path<u64>,
+) -> Result<Json<JobInfo>, Refusal> {
+    let mut job = find(&api, id).await?;
+    withhold(&by, &mut job);
+    Ok(Json(job))
+}
+
+/// Leaves of the reports of faults what everybody may know: what is in a program's registers is as
+/// much its user's as what it writes.
+fn withhold(by: &Principal, job: &mut JobInfo) {
+    if by.access(job.id, &job.user).is_ok() {
+        return;
+    }
+    let faults = job.ranks.iter_mut().filter_map(|rank| rank.fault.as_mut());
+    for fault in faults {
+        fault.truncate(record::first_line(fault).len());
+    }
 }
 
 /// A job of the present or the past.

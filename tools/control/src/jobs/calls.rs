@@ -185,7 +185,7 @@ impl Runner {
         // more is told.
         let is_time_up = exit.end == RankEnd::Signal(signal::XCPU);
         if is_time_up {
-            fault.truncate(fault.find('\n').unwrap_or(fault.len()));
+            fault.truncate(record::first_line(&fault).len());
         }
         let milliseconds = |at: Option<u64>| at.and_then(|at| job.since_launch_ms(at));
         let first_ms = milliseconds(job.ranks[rank].started_us);
@@ -213,7 +213,9 @@ impl Runner {
                 node: node.to_string(),
                 text: format!("{heading}\n{fault}"),
             });
-            let text = format!("job {id}: {heading}\n{fault}");
+            // Everybody reads events, and what is in a program's registers is its user's.
+            let cause = record::first_line(&fault);
+            let text = format!("job {id}: {heading}: {cause}");
             self.events.push(
                 Event::new(Severity::Warning, "program-fault", text)
                     .job(id)

@@ -581,6 +581,11 @@ pub fn refused_calls(ranks: &[RankReport]) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
+/// The first line of a fault's report: what happened and where. Registers and regions follow.
+pub fn first_line(fault: &str) -> &str {
+    fault.lines().next().unwrap_or_default()
+}
+
 /// `was ended by SIGSEGV (signal 11)`.
 pub fn describe_end(end: RankEnd) -> String {
     match end {

@@ -1,7 +1,8 @@
 //! The scripted programs of the fake node.
 //!
 //! A program is a text file, one command a line: `out TEXT`, `err TEXT`, `lines N`, `args`, `cat`
-//! (standard input to standard output), `exit N`, `signal N`, `fault TEXT`, `wait` (until
+//! (standard input to standard output), `exit N`, `signal N`, `fault TEXT` (a `|`
+//! ends a line of it), `wait` (until
 //! cancelled), `pause` (until the test says so), `refuse TEXT` (at launch), `evict` (let go of all
 //! other programs, as for want of memory), `damage` (report a page that failed its check), `with
 //! NAME` (the first line of that file under `/with`), `cores` (how many the launch allows), `on N
@@ -157,7 +158,7 @@ impl Run {
             "wait" => return false,
             "damage" => self.damaged += 1,
             "fault" => {
-                let data = argument.as_bytes().to_vec();
+                let data = argument.replace('|', "\n").into_bytes();
                 self.calls.push_back(IoOp::Report { offset: 0, data });
                 self.exit(ExitStatus::Signal(11));
             }

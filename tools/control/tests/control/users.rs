@@ -170,6 +170,36 @@ fn neither_of_two_users_reads_ends_or_changes_jobs_of_the_other() {
 }
 
 #[test]
+fn registers_of_a_program_are_shown_to_its_user_and_operators_alone() {
+    if !is_root() {
+        return;
+    }
+    let mut lab = shared_lab();
+    lab.add_nodes(0..1);
+    let program = lab.program("ann-crash", "fault SIGSEGV, rip 0x401000|  rax 5ec3e7\n");
+    let submitted = json_of(&lab, ANN, &["submit", "--no-precheck", &program]);
+    let id = submitted["id"].as_u64().unwrap().to_string();
+    lab.eventually("it has failed", |lab| {
+        lab.get(&format!("/v1/jobs/{id}"))["state"] == "failed"
+    });
+    let shows = |user: u32, args: &[&str]| text(&hearth_of(&lab, user, args).stdout);
+    for args in [&["jobs", &id][..], &["--json", "jobs", &id]] {
+        let (ann, bob) = (shows(ANN, args), shows(BOB, args));
+        assert!(ann.contains("rax 5ec3e7"), "{args:?}: {ann}");
+        assert!(
+            bob.contains("rip 0x401000") && !bob.contains("5ec3e7"),
+            "{args:?}: {bob}"
+        );
+    }
+    let events = shows(BOB, &["events"]);
+    assert!(
+        events.contains("rip 0x401000") && !events.contains("5ec3e7"),
+        "{events}"
+    );
+    assert!(text(&lab.hearth(&["jobs", &id]).stdout).contains("rax 5ec3e7"));
+}
+
+#[test]
 fn a_hash_is_not_enough_to_use_a_file_and_nobody_speaks_for_another() {
     if !is_root() {
         return;

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, PoisonError};
 
-use netstack::files::{Call, FileSystem, Lock, MAX_TRANSFER, Metadata, Op, Reply};
+use netstack::files::{Call, FileSystem, Lock, MAX_TRANSFER, Metadata, Op, Reply, WORKING};
 use netstack::ids::Rank;
 use nix::errno::Errno;
 use nix::fcntl::{
@@ -208,7 +208,7 @@ fn open_file(handles: &Handles, rank: Rank, call: &Call) -> Result<Reply, Errno>
         // A pipe or socket of the machine is no way to anybody from a node.
         _ => return Err(Errno::ENXIO),
     }
-    let handle = room.fill(descriptor, (stat.st_dev, stat.st_ino));
+    let handle = room.fill(descriptor, (stat.st_dev, stat.st_ino))?;
     Ok(Reply {
         result: handle.into(),
         output: metadata(&stat).to_bytes(),
@@ -216,6 +216,10 @@ fn open_file(handles: &Handles, rank: Rank, call: &Call) -> Result<Reply, Errno>
 }
 
 fn close(handles: &Handles, rank: Rank, handle: u32) -> Result<(), Errno> {
+    if handle == WORKING {
+        handles.leave(rank);
+        return Ok(());
+    }
     if let Some(locker) = handles.close(rank, handle)? {
         let everything = range_of(libc::F_UNLCK, [0, 0])?;
         fcntl::fcntl(&locker.file, FcntlArg::F_OFD_SETLK(&everything))?;

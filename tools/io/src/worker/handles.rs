@@ -46,6 +46,8 @@ struct Files {
     /// Files that are being opened.
     opening: usize,
     files: HashMap<u32, Arc<Open>>,
+    /// The rank makes no calls any more.
+    is_over: bool,
     /// Through which of its open files the rank locks parts of a file that it has locked.
     lockers: HashMap<FileId, Arc<Open>>,
 }
@@ -97,6 +99,9 @@ impl Handles {
     pub fn room(&self, rank: Rank) -> Result<Room<'_>, Errno> {
         let mut ranks = self.ranks();
         let files = ranks.entry(rank).or_default();
+        if files.is_over {
+            return Err(Errno::ESRCH);
+        }
         if files.files.len() + files.opening >= MOST {
             return Err(Errno::EMFILE);
         }
@@ -105,6 +110,20 @@ impl Handles {
             handles: self,
             rank,
         })
+    }
+
+    /// The rank has ended: all that it has open is closed, and its locks are free, as soon as the
+    /// calls end that it has under way. It opens nothing any more.
+    pub fn leave(&self, rank: Rank) {
+        let left = {
+            let mut ranks = self.ranks();
+            let files = ranks.entry(rank).or_default();
+            files.is_over = true;
+            files.lockers.clear();
+            std::mem::take(&mut files.files)
+        };
+        // Without the lock: the last use of a file may have to wait for a disk.
+        drop(left);
     }
 
     /// Gives a number back. The file is closed when the last call that uses it has ended. POSIX:
@@ -140,16 +159,26 @@ impl Handles {
             false => same.find(|other| does_both(&other.file)),
         };
         let locker = Arc::clone(locker.unwrap_or(open));
-        files.lockers.insert(open.id, Arc::clone(&locker));
+        // A lock of a rank that has ended goes with the call that asks for it.
+        if !files.is_over {
+            files.lockers.insert(open.id, Arc::clone(&locker));
+        }
         locker
     }
 }
 
 impl Room<'_> {
     /// Gives the file a number, which no other of the rank's has had before it.
-    pub fn fill(self, descriptor: OwnedFd, id: FileId) -> u32 {
+    ///
+    /// # Errors
+    /// ESRCH where the rank has ended meanwhile: the file is closed.
+    pub fn fill(self, descriptor: OwnedFd, id: FileId) -> Result<u32, Errno> {
         let mut ranks = self.handles.ranks();
         let files = ranks.entry(self.rank).or_default();
+        if files.is_over {
+            drop(ranks);
+            return Err(Errno::ESRCH);
+        }
         loop {
             files.last = files.last.wrapping_add(1);
             if files.last != WORKING && !files.files.contains_key(&files.last) {
@@ -166,7 +195,7 @@ impl Room<'_> {
         let handle = files.last;
         // Before this gives the room back, for which it locks again.
         drop(ranks);
-        handle
+        Ok(handle)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hearth_io::{Export, Service};
 use netstack::files::{Call, Entry, Lock, MAX_TRANSFER, Metadata, Op, WORKING};
+use netstack::ids::Rank;
 
 use super::node::{
     APPEND, CREAT, EAGAIN, EBADF, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL, EXDEV, JOB, Node,
@@ -53,6 +54,30 @@ fn what_a_job_writes_is_in_the_directory_and_nowhere_else() {
 
     let reply = node.call(Call::new(Op::Path, WORKING).with_room(4_000));
     assert_eq!(reply.output, inside.path().as_os_str().as_encoded_bytes());
+}
+
+#[test]
+fn a_rank_that_has_ended_holds_nothing() {
+    let inside = tempfile::tempdir().expect("a directory");
+    let service = service();
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let (mut first, mut second) = (Node::new(&service, 0), Node::new(&service, 1));
+    let lock = |handle, kind| Call::new(Op::Lock, handle).with_words([kind as u64, 0, 10, 0]);
+    let one = first.open_ok("file", RDWR | CREAT);
+    let two = second.open_ok("file", RDWR);
+    for kind in [Lock::Write, Lock::WholeWrite] {
+        assert_eq!(first.call(lock(one, kind)).result, 0);
+        assert_eq!(second.call(lock(two, kind)).result, EAGAIN);
+    }
+    service.leave(JOB, Rank(0));
+    let begun = Instant::now();
+    for kind in [Lock::Write, Lock::WholeWrite] {
+        while second.call(lock(two, kind)).result == EAGAIN {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{kind:?}");
+        }
+    }
+    assert_eq!(first.read(one, 0, 10).result, EBADF);
+    assert!(first.open("file", RDWR) < 0);
 }
 
 #[test]

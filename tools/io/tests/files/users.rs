@@ -44,6 +44,43 @@ fn create(node: &mut Node, path: &str, mode: u64) -> i64 {
 }
 
 #[test]
+fn a_user_looks_with_their_own_rights_and_nobody_else_does() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("left out: only root works for two users");
+        return;
+    }
+    let folder = shared();
+    let inside = |name: &str, mode, group| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.join("file")).expect("made");
+        chown(&path, None, Some(group)).expect("given");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+        path
+    };
+    let (roots, staffs) = (inside("roots", 0o700, 0), inside("staffs", 0o750, STAFF));
+    let ada = user(ADA, &[ADA, STAFF]);
+    let sees = |path: std::path::PathBuf| {
+        let found = ada.looks(|| path.canonicalize());
+        found
+            .expect("root is anybody")
+            .map_err(|error| error.kind())
+    };
+    let denied = std::io::ErrorKind::PermissionDenied;
+    assert!(sees(staffs.join("file")).is_ok());
+    // Whether it is there is not told.
+    assert_eq!(sees(roots.join("file")), Err(denied));
+    assert_eq!(sees(roots.join("none")), Err(denied));
+    assert!(
+        roots.join("file").canonicalize().is_ok(),
+        "this thread is root"
+    );
+    assert_eq!(
+        user(BOB, &[]).looks(|| staffs.join("file").exists()).ok(),
+        Some(false)
+    );
+}
+
+#[test]
 fn neither_of_two_users_reads_the_others_files() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("left out: only root works for two users");
