@@ -251,6 +251,7 @@ fn messages(nodes: &mut [Node; 2]) -> Result<Counts, String> {
             tag,
             buffer: BufferId(SENT as u64),
             bytes,
+            is_synchronous: false,
         })?;
         let counts = run(nodes, 1)?;
         all.seal += counts.seal;

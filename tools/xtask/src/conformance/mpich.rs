@@ -180,7 +180,7 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
         let mut command = Command::new(mpi::test_suite(workspace).join("configure"));
         command.current_dir(&folder).stdin(Stdio::null());
         command.arg(format!("--with-mpi={}", mpi::prefix(workspace).display()));
-        command.args(["--disable-spawn", "--disable-dependency-tracking"]);
+        command.args(["--enable-fortran=all", "--disable-dependency-tracking"]);
         output_of(command.stderr(Stdio::null()))?;
     }
     compile_ours(workspace)?;
