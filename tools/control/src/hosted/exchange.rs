@@ -103,6 +103,7 @@ pub enum Failure {
 const fn advice(error: &netstack::exchange::Error) -> &'static str {
     match error {
         netstack::exchange::Error::SizeMismatch { .. } => "; give all ranks the same --bytes",
+        netstack::exchange::Error::Other(_) => "; give all ranks the same list and --repeats",
         netstack::exchange::Error::RankLost(_) => {
             "; has it ended, or another --repeats, --scheme or --ranks?"
         }
