@@ -5,7 +5,8 @@
 //! pinned by their hash and kept in the cache folder of the user. Neighbours: `setup::source` (the
 //! Rust library's source), `conformance` (the POSIX test suite), `build::mpi` (MPICH).
 //!
-//! Invariant: apt verifies lists against Debian's own keyring; a file of another hash is never used.
+//! Invariant: apt verifies lists against Debian's own keyring; a file of another hash is never
+//! used.
 
 use std::fs;
 use std::path::{Path, PathBuf};

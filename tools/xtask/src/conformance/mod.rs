@@ -35,6 +35,7 @@ const POSIX: Suite = Suite {
     nodes: 4,
     at_once: 4,
     cores: 2,
+    memory: "48M",
 };
 /// MPICH's suite; two cases at a time keep the machine busy.
 const MPI: Suite = Suite {
@@ -43,6 +44,7 @@ const MPI: Suite = Suite {
     nodes: 2 * mpich::RANKS_MOST,
     at_once: 2,
     cores: 1,
+    memory: "192M",
 };
 /// Number of a user without rights, and of its group.
 const NOBODY: &str = "65534";
@@ -59,9 +61,10 @@ struct Suite {
     exceptions: &'static str,
     /// Of so many cases one is in the sample.
     sampled: usize,
-    /// Nodes, and cores of each.
+    /// Nodes, cores and memory of each.
     nodes: usize,
     cores: usize,
+    memory: &'static str,
     /// Cases that run at the same time.
     at_once: usize,
 }
@@ -337,7 +340,16 @@ impl Cluster {
         let image = workspace.boot_image();
         let image = image.to_string_lossy();
         let words = [
-            "up", "--nodes", &nodes, "--cpus", &cores, "--direct", "--image", &image,
+            "up",
+            "--nodes",
+            &nodes,
+            "--cpus",
+            &cores,
+            "--memory",
+            suite.memory,
+            "--direct",
+            "--image",
+            &image,
         ];
         let output = cluster
             .command(&words)
