@@ -9,7 +9,7 @@
 //! | [`memory`] | the program's memory, as the engine reads and writes it |
 //! | [`routes`] | how ranks are reached |
 //!
-//! Neighbours: `agent::node` (datagrams, deadlines), `netstack::exchange`, `process::calls::exchange`.
+//! Neighbours: `agent::node` moves datagrams; `netstack::exchange`; `process::calls::exchange`.
 //!
 //! Invariant: the engine touches memory of the running program only, through its page table as it
 //! is at that moment, and none once [`Exchange::close`] has returned. Of the last jobs the engine
