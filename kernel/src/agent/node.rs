@@ -166,11 +166,12 @@ impl Node {
     pub fn open_job(&mut self, spec: &LaunchSpec) {
         assert!(self.mailbox.is_none(), "one job at a time");
         let (job, program, rank) = (spec.job, spec.program, spec.rank);
-        self.shipping = spec.files.map(|service| {
+        let service = spec.files.map(|files| files.address);
+        self.shipping = service.map(|service| {
             let config = self.endpoint().files_config(ChannelId { job, rank });
             Shipping::new(config, service)
         });
-        self.stack.set_service(spec.files);
+        self.stack.set_service(service);
         self.mailbox = Some(Mailbox::new(job, program));
         self.overlay.set_job(Some((job, rank)));
     }

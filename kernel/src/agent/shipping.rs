@@ -20,7 +20,8 @@ const KINDS: core::ops::Range<u8> = 112..116;
 pub struct Shipping {
     client: Client,
     service: SocketAddrV4,
-    replies: BTreeMap<u64, Reply>,
+    /// Replies that nobody has taken, and the runs that they are of.
+    replies: BTreeMap<u64, (u64, Reply)>,
     news: bool,
 }
 
@@ -55,13 +56,13 @@ impl Shipping {
         self.client.submit(now, call)
     }
 
-    /// The reply to a call, once it is here.
-    pub fn take(&mut self, number: u64) -> Option<Reply> {
+    /// The reply to a call, once it is here, and the run that a handle in it is of.
+    pub fn take(&mut self, number: u64) -> Option<(u64, Reply)> {
         self.replies.remove(&number)
     }
 
     /// Keeps a reply for later that was taken.
-    pub fn put_back(&mut self, number: u64, reply: Reply) {
+    pub fn put_back(&mut self, number: u64, reply: (u64, Reply)) {
         self.replies.insert(number, reply);
     }
 
@@ -79,7 +80,8 @@ impl Shipping {
 
     fn take_completions(&mut self) {
         while let Some(completion) = self.client.poll_event() {
-            self.replies.insert(completion.number, completion.reply);
+            let reply = (completion.run, completion.reply);
+            self.replies.insert(completion.number, reply);
             self.news = true;
         }
     }

@@ -9,7 +9,7 @@
 use alloc::boxed::Box;
 
 use hearth_abi::sysno;
-use kernel_core::files::ChannelId;
+use kernel_core::files::{ChannelId, Shipped};
 use kernel_core::signals::{self, Delivery};
 use kernel_core::threads::{Core, Tid, Wait};
 use netstack::time::Instant;
@@ -53,6 +53,8 @@ pub(super) struct Progress {
     /// The call whose reply it waits for, and the read or write that is under way, where an I/O
     /// service carries them out.
     pub(super) shipped: Option<u64>,
+    /// The file that it closes, whose descriptor is gone.
+    pub(super) closing: Option<Shipped>,
     pub(super) transfer: Option<Transfer>,
     /// Where the mapping is that the read fills (mmap).
     pub(super) mapped: Option<u64>,

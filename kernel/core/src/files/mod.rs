@@ -6,6 +6,7 @@
 //! | [`Files`] | the names, and what a path leads to |
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
 //! | [`NodeFile`] | the small files of the node |
+//! | [`Origins`] | how files of an I/O service are opened again |
 //! | [`channels`] | pipes, event counters and epolls |
 //! | [`ready`] | what poll, select and epoll say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
@@ -24,6 +25,7 @@ pub mod channels;
 mod descriptors;
 mod epoll;
 mod node;
+mod origins;
 mod path;
 pub mod ready;
 pub mod stat;
@@ -37,6 +39,7 @@ pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened, Shipped
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open};
 pub use node::{NodeFile, PROGRAM_LINK};
+pub use origins::{Identity, Opening, Origins};
 pub use path::{NAME_MAX, PATH_MAX, is_of_node};
 
 /// A file that the launch named.

@@ -1,6 +1,11 @@
 //! Calls that an I/O service carries out: shipping one, and moving the bytes of reads and writes.
 //!
-//! Neighbours: `agent::shipping` has the calls under way, [`super::path`] the calls on names.
+//! When the service has died, calls under way fail with EIO. Files that were open are opened again
+//! when they are next used ([`Current::current`]), and a call that was not carried out is made once
+//! more.
+//!
+//! Neighbours: `agent::shipping` has the calls under way, [`super::path`] the calls on names,
+//! `kernel_core::files::Origins` how files are opened again.
 //!
 //! Invariant: a call that was shipped is not shipped again by the thread that waits for it, and a
 //! reply is given up only when what it brought has reached the program.
@@ -9,8 +14,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::files::{Opened, Shipped};
-use netstack::files::{Call, MAX_TRANSFER, Op, Reply, WORKING};
+use kernel_core::files::{Identity, Opened, Opening, Shipped};
+use netstack::files::{
+    BOOT_LEN, Call, MAX_TRANSFER, METADATA_LEN, Metadata, NOT_CARRIED_OUT, Op, Reply, WORKING,
+};
 use netstack::time::Instant;
 
 use super::buffers::Buffers;
@@ -88,35 +95,102 @@ impl Current<'_> {
     }
 
     /// What an I/O service has open behind a descriptor; `None` where it is something else. EIO
-    /// where the service that had it open is gone.
-    pub(super) fn shipped(&mut self, fd: u64) -> Result<Option<Shipped>, Errno> {
-        let opened = self.process.files.descriptors.get(fd)?.opened;
-        match opened {
-            Opened::Shipped(shipped) => self.check_run(shipped).map(Some),
-            _ => Ok(None),
+    /// where the service that had it open is gone, and it cannot be opened again.
+    pub(super) fn shipped(&mut self, fd: u64) -> Result<Option<Shipped>, Stop> {
+        let Opened::Shipped(shipped) = self.process.files.descriptors.get(fd)?.opened else {
+            return Ok(None);
+        };
+        let current = self.current(shipped);
+        // A read or write that was under way ends here.
+        if let Err(Stop::Errno(_)) = current
+            && self
+                .thread
+                .progress
+                .is_some_and(|progress| progress.transfer.is_some())
+        {
+            self.process.files.descriptors.get_mut(fd)?.is_moving = false;
+            self.process.threads.wake_news();
         }
+        current.map(Some)
     }
 
-    /// EIO where the run of the service that gave a handle is over.
-    pub(super) fn check_run(&mut self, shipped: Shipped) -> Result<Shipped, Errno> {
-        let run = self.services.shipping().map(|shipping| shipping.run());
+    /// A file with the handle that it has in this run of the service. It is opened again where the
+    /// run is over that it was opened in; EIO where it cannot be.
+    pub(super) fn current(&mut self, shipped: Shipped) -> Result<Shipped, Stop> {
         // The working directory is the same one in every run.
-        let is_valid = shipped.handle == WORKING || run == Some(shipped.run);
-        match is_valid {
-            true => Ok(shipped),
-            false => Err(Errno::EIO),
+        if shipped.handle == WORKING {
+            return Ok(shipped);
+        }
+        loop {
+            let shipping = self.services.shipping().ok_or(Errno::EIO)?;
+            let origins = &mut self.process.files.origins;
+            let run = shipping.run();
+            if let Some(handle) = origins.handle(shipped, run)? {
+                return Ok(Shipped {
+                    handle,
+                    run,
+                    ..shipped
+                });
+            }
+            let Some(opening) = origins.opening(shipped) else {
+                let (flags, path) = origins.begin(shipped)?;
+                let call = Call::new(Op::Open, WORKING)
+                    .with_words([flags])
+                    .with_input(path.to_vec())
+                    .with_room(OPENED_LEN);
+                if let Ok(number) = shipping.submit(time::now(), call) {
+                    origins.begun(shipped, Opening { number, run });
+                }
+                return Err(Stop::news());
+            };
+            let (replied, reply) = shipping.take(opening.number).ok_or(Stop::news())?;
+            let opened = result_of(&reply).ok().and_then(|handle| {
+                let handle = u32::try_from(handle).ok()?;
+                Some((handle, replied, identity_of(&reply)?.1))
+            });
+            // It has no process to open it by, for a moment.
+            if reply.result == -i64::from(Errno::EIO.number()) && replied == run {
+                origins.again(shipped);
+                return Err(Errno::EIO.into());
+            }
+            // Meanwhile the service has died once more.
+            if replied != run || opening.run != run || reply.result == NOT_CARRIED_OUT {
+                origins.again(shipped);
+                continue;
+            }
+            let is_it = origins.end(shipped, opened);
+            if let (Err(_), Some((handle, ..))) = (is_it, opened)
+                && let Ok(number) = shipping.submit(time::now(), Call::new(Op::Close, handle))
+            {
+                shipping.forget(number);
+            }
+            // Who else waits for the file looks again.
+            self.process.threads.wake_news();
+            is_it?;
         }
     }
 
     /// Has the service carry out a call, and waits for its reply: the same call must come here
     /// again when the thread goes on.
     pub(super) fn ship(&mut self, call: impl FnOnce() -> Call) -> Result<Reply, Stop> {
+        Ok(self.ship_in_run(call)?.1)
+    }
+
+    /// The same; with the run of the service that a handle in the reply is of.
+    pub(super) fn ship_in_run(
+        &mut self,
+        call: impl FnOnce() -> Call,
+    ) -> Result<(u64, Reply), Stop> {
         let waited = self.thread.progress.and_then(|progress| progress.shipped);
         let shipping = self.services.shipping().ok_or(Errno::EIO)?;
         if let Some(number) = waited {
-            let reply = shipping.take(number).ok_or(Stop::news())?;
+            let (run, reply) = shipping.take(number).ok_or(Stop::news())?;
             self.thread.progress().shipped = None;
-            return Ok(reply);
+            return match reply.result {
+                // Once more from the start, with handles of another run.
+                NOT_CARRIED_OUT => Err(Stop::news_until(time::now())),
+                _ => Ok((run, reply)),
+            };
         }
         if let Ok(number) = shipping.submit(time::now(), call()) {
             self.thread.progress().shipped = Some(number);
@@ -134,11 +208,21 @@ impl Current<'_> {
     /// Has a handle closed that nobody will use any more, without waiting for it.
     pub(super) fn let_go(&mut self, opened: Option<Opened>) {
         if let Some(Opened::Shipped(shipped)) = opened
-            && self.check_run(shipped).is_ok()
+            && let Some((handle, run)) = self.process.files.origins.remove(shipped)
             && let Some(shipping) = self.services.shipping()
-            && let Ok(number) = shipping.submit(time::now(), Call::new(Op::Close, shipped.handle))
+            && shipping.run() == run
+            && let Ok(number) = shipping.submit(time::now(), Call::new(Op::Close, handle))
         {
             shipping.forget(number);
+        }
+    }
+
+    /// What a descriptor refers to was changed, or (`is_changed` false) has been synchronised.
+    pub(super) fn changed(&mut self, fd: u64, is_changed: bool) {
+        if let Ok(description) = self.process.files.descriptors.get(fd)
+            && let Opened::Shipped(shipped) = description.opened
+        {
+            self.process.files.origins.change(shipped, is_changed);
         }
     }
 
@@ -164,6 +248,7 @@ impl Current<'_> {
         from: Buffers,
     ) -> Result<u64, Stop> {
         let appends = self.process.files.descriptors.get(fd)?.appends();
+        self.changed(fd, true);
         self.move_shipped(fd, offset, |current, transfer| {
             current.write_pieces(shipped, transfer, from, appends)
         })
@@ -222,7 +307,7 @@ impl Current<'_> {
     ) -> Result<(), Stop> {
         let wanted = self.bytes_of(to)?;
         loop {
-            if let Some((number, reply)) = self.first_reply(transfer)? {
+            if let Some((number, run, reply)) = self.first_reply(transfer)? {
                 let arrived = result_of(&reply).map(|_| reply.output.len());
                 let copied = match arrived {
                     Ok(_) if transfer.ended => Ok(()),
@@ -231,7 +316,7 @@ impl Current<'_> {
                 };
                 match (copied, arrived) {
                     (Err(stop @ Stop::Wait(_)), _) => {
-                        self.shipping()?.put_back(number, reply);
+                        self.shipping()?.put_back(number, (run, reply));
                         return Err(stop);
                     }
                     (Ok(()), Ok(arrived)) if !transfer.ended => {
@@ -281,7 +366,7 @@ impl Current<'_> {
         // What is appended goes behind what was appended before.
         let most = if appends { 1 } else { PIECES };
         loop {
-            if let Some((_, reply)) = self.first_reply(transfer)? {
+            if let Some((_, _, reply)) = self.first_reply(transfer)? {
                 let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes.into());
                 match result_of(&reply) {
                     Ok(_) if transfer.ended => {}
@@ -320,13 +405,24 @@ impl Current<'_> {
         }
     }
 
-    /// The reply to the first piece under way, if it is here.
-    fn first_reply(&mut self, transfer: &Transfer) -> Result<Option<(u64, Reply)>, Stop> {
+    /// The reply to the first piece under way, if it is here: number, run, reply. Where no run of
+    /// the service has carried the piece out, all pieces from it on are asked for once more.
+    fn first_reply(&mut self, transfer: &mut Transfer) -> Result<Option<(u64, u64, Reply)>, Stop> {
         let Some((number, _)) = transfer.pieces[0] else {
             return Ok(None);
         };
-        let reply = self.shipping()?.take(number);
-        Ok(reply.map(|reply| (number, reply)))
+        let shipping = self.shipping()?;
+        let Some((run, reply)) = shipping.take(number) else {
+            return Ok(None);
+        };
+        if reply.result == NOT_CARRIED_OUT {
+            for (number, _) in transfer.pieces.iter_mut().filter_map(Option::take) {
+                shipping.forget(number);
+            }
+            transfer.asked = transfer.done;
+            return Err(Stop::news_until(time::now()));
+        }
+        Ok(Some((number, run, reply)))
     }
 
     /// Bytes of the next piece to ask for; `None`: none now. Without memory for it the thread waits
@@ -370,6 +466,20 @@ impl Current<'_> {
 
 /// Bytes of the position that an appending write answers with.
 const END_BYTES: usize = 8;
+/// Bytes of what a call answers that opens a file.
+pub(super) const OPENED_LEN: usize = METADATA_LEN + BOOT_LEN;
+
+/// What was opened, from the reply to the call that did.
+pub(super) fn identity_of(reply: &Reply) -> Option<(Metadata, Identity)> {
+    let metadata = Metadata::parse(&reply.output).ok()?;
+    let boot = reply.output.get(METADATA_LEN..OPENED_LEN)?;
+    let identity = Identity {
+        device: metadata.device,
+        inode: metadata.inode,
+        boot: u64::from_le_bytes(boot.try_into().ok()?),
+    };
+    Some((metadata, identity))
+}
 
 /// A path as the input of a call, or two with a zero byte between.
 pub(super) fn paths(first: &[u8], second: &[u8]) -> Vec<u8> {

@@ -2,8 +2,8 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every
 //! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
-//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`launch`], [`overlay`], [`queue`]
-//! measure; [`linux`] prepares the peer that they compare with, [`cluster`] and [`namespaces`]
+//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`files`], [`launch`], [`overlay`],
+//! [`queue`] measure; [`linux`] prepares the peer that they compare with, [`cluster`] and [`namespaces`]
 //! bring machines up, [`mpich`] starts a peer on them, [`links`] knows what limited links can do.
 //! [`record`] keeps figures in docs/.
 //!
@@ -18,6 +18,7 @@ mod call;
 mod cluster;
 mod control_test;
 mod exchange;
+mod files;
 mod launch;
 mod links;
 mod linux;
@@ -164,8 +165,8 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, overlay or queue; without one,
-    /// --write makes docs/benchmarks.md of docs/benchmarks.json.
+    /// Benchmark: alloc, boot, broadcast, call, exchange, files, launch, overlay or queue; without
+    /// one, --write makes docs/benchmarks.md of docs/benchmarks.json.
     #[arg(required_unless_present = "write")]
     pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.
@@ -204,12 +205,13 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "broadcast" => broadcast::run(workspace, &mut report)?,
         "call" => call::run(workspace, &mut report)?,
         "exchange" => exchange::run(workspace, &mut report)?,
+        "files" => files::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
         "overlay" => overlay::run(workspace, &mut report)?,
         "queue" => queue::CASE.run(workspace, &mut report)?,
         other => {
             bail!(
-                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, launch, overlay, queue"
+                "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, exchange, files, launch, overlay, queue"
             )
         }
     }
