@@ -106,6 +106,27 @@ static void reading(int how) {
     same(bytes, at, expected, "read");
 }
 
+// One piece after another, now and then with a change of what comes next.
+static void reading_on(void) {
+    size_t at = below(size + 100);
+    must(lseek(fd, at, SEEK_SET) == (off_t)at, "lseek");
+    for (size_t pieces = 2 + below(9); pieces > 0; pieces--) {
+        size_t length = 1 + below(9000), expected = at >= size ? 0 : length < size - at ? length : size - at;
+        must(read(fd, bytes, length) == (ssize_t)expected, "read on");
+        same(bytes, at, expected, "read on");
+        at += expected;
+        if (at + 100 < size && below(3) == 0) {
+            fill(100);
+            must(pwrite(fd, bytes, 100, at) == 100, "write ahead");
+            memcpy(model + at, bytes, 100);
+        }
+        if (below(5) == 0 && at < size) {
+            cut(at + below(size - at));
+            must(ftruncate(fd, size) == 0, "cut ahead");
+        }
+    }
+}
+
 static void writing(int how) {
     size_t at = below(MOST - 1), length = length_of(MOST - at);
     if (how == 3) {
@@ -201,8 +222,10 @@ int main(int argc, char **argv) {
     must(fd >= 0 && appends >= 0, "open");
     for (operation = 1; operation <= operations; operation++) {
         size_t what = below(100);
-        if (what < 35)
+        if (what < 25)
             reading(below(3));
+        else if (what < 35)
+            reading_on();
         else if (what < 70)
             writing(below(4));
         else if (what < 75)

@@ -463,8 +463,8 @@ impl Client {
         length
     }
 
-    /// Fragments of a call's input, and of its output, that shall come without being asked for. Of a
-    /// call that is repeated none does: what was lost may have been too much.
+    /// Fragments of a call's input, and of its output, that shall come without being asked for. Of
+    /// a call that is repeated none does: what was lost may have been too much.
     fn early(&self, number: u64) -> [u32; 2] {
         let mut early = [0; 2];
         for (other, pending) in &self.calls {

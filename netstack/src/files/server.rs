@@ -184,8 +184,8 @@ impl Server {
     }
 
     /// Who carried out the calls of a job is gone, with all that it had open: its channels begin
-    /// another run. Each call that was given out and that the nodes have no reply to fails with EIO,
-    /// as nobody knows which of them were carried out; none is given out again.
+    /// another run. Each call that was given out and that the nodes have no reply to fails with
+    /// EIO, as nobody knows which of them were carried out; none is given out again.
     pub fn begin_again(&mut self, job: JobId) {
         self.latest += 1;
         self.requests.retain(|request| request.channel.job != job);

@@ -20,6 +20,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: as_on_linux,
     },
     Scenario {
+        name: "files-at-random",
+        boot: Boot::Network,
+        run: at_random,
+    },
+    Scenario {
         name: "files-of-several-ranks",
         boot: Boot::Network,
         run: of_several_ranks,
@@ -90,6 +95,8 @@ const PROGRAMS: [&str; 5] = [
 const RANKS: usize = 4;
 const LINES: usize = 50;
 const ADDS: usize = 20;
+/// Random calls on a file.
+const OPERATIONS: &str = "3000";
 /// How long a command may take that looks at processes.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -140,6 +147,37 @@ fn as_on_linux(cluster: &Cluster) -> Result<()> {
             "{name} leaves {left_there:?}, on Linux {left_here:?}"
         );
     }
+    Ok(())
+}
+
+/// Random calls on one file, which the program compares with a model of it; and with the same calls
+/// on Linux.
+fn at_random(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("files-random");
+    let seed = std::process::id().to_string();
+    let arguments = [&seed[..], OPERATIONS];
+    let (here, there) = (
+        folder(cluster, "random-here")?,
+        folder(cluster, "random-there")?,
+    );
+    let on_linux = Command::new(&program)
+        .args(arguments)
+        .current_dir(&here)
+        .output()?;
+    let expected = String::from_utf8_lossy(&on_linux.stdout).into_owned();
+    ensure!(on_linux.status.success(), "on Linux: {expected}");
+    let there_name = there.to_string_lossy();
+    let command = ["run", "-n", "1", "-D", &there_name, &program];
+    let done = cluster.hearth(&[&command[..], &arguments].concat())?;
+    let replay = || format!("files-random {seed} {OPERATIONS}");
+    let got = done.expect_code(0).with_context(replay)?.out();
+    ensure!(
+        got == expected,
+        "{}: Linux prints {expected}, the node {got}",
+        replay()
+    );
+    let same = fs::read(here.join("random"))? == fs::read(there.join("random"))?;
+    ensure!(same, "{}: another file is left", replay());
     Ok(())
 }
 
