@@ -10,7 +10,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Descriptors, File, Files, Opened, Origins, Place, Shipped};
+use kernel_core::files::{Descriptors, File, Files, Opened, Origins, Place, ReadAhead, Shipped};
 use kernel_core::objects::{FrameIndex, InUse, Kept, ObjectId};
 use kernel_core::phys::PhysMem;
 use netstack::files::WORKING;
@@ -37,6 +37,8 @@ pub(super) struct JobFiles {
     pub(super) descriptors: Descriptors,
     /// How the files that an I/O service has open are opened again.
     pub(super) origins: Origins,
+    /// What was read of them beyond what the program asked for.
+    pub(super) ahead: ReadAhead,
     /// What the program's file was called where the job was started, as an absolute path.
     pub(super) program: Vec<u8>,
     /// The directory that relative paths begin at.
@@ -57,6 +59,7 @@ impl JobFiles {
             names: Files::default(),
             descriptors: Descriptors::new(),
             origins: Origins::default(),
+            ahead: ReadAhead::default(),
             program: Vec::new(),
             working: Opened::Place(Place::WORKING),
             user: [0; 2],

@@ -7,6 +7,7 @@
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
 //! | [`NodeFile`] | the small files of the node |
 //! | [`Origins`] | how files of an I/O service are opened again |
+//! | [`ReadAhead`] | what was read of them beyond what the program asked for |
 //! | [`channels`] | pipes, event counters and epolls |
 //! | [`ready`] | what poll, select and epoll say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
@@ -21,6 +22,7 @@
 //!
 //! Invariant: a path leads nowhere but to these; no answer depends on what other jobs have.
 
+mod ahead;
 pub mod channels;
 mod descriptors;
 mod epoll;
@@ -34,6 +36,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::objects::ObjectId;
+pub use ahead::{BYTES as AHEAD_BYTES, ReadAhead};
 pub use channels::ChannelId;
 pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Opened, Shipped};
 use hearth_abi::errno::Errno;

@@ -51,6 +51,7 @@ impl Current<'_> {
             return Err(stop);
         }
         self.process.files.origins.remove(shipped);
+        self.process.files.ahead.forget(shipped);
         Ok(result_of(&reply?)?)
     }
 

@@ -216,7 +216,11 @@ impl Current<'_> {
             sysno::TIMES => self.times(args[0]),
             sysno::SCHED_YIELD => self.sched_yield(),
             sysno::HEARTH_POST => self.hearth_post(args),
-            sysno::HEARTH_WAIT => self.hearth_wait(args),
+            sysno::HEARTH_WAIT => {
+                // What other ranks have changed before they spoke is to be seen.
+                self.process.files.ahead.clear();
+                self.hearth_wait(args)
+            }
             sysno::HEARTH_CANCEL => self.hearth_cancel(args),
             sysno::HEARTH_SELF => self.hearth_self(args),
             sysno::HEARTH_PEER => self.hearth_peer(args),

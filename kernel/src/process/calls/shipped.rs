@@ -14,7 +14,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::files::{Identity, Opened, Opening, Shipped};
+use hearth_abi::linux::open;
+use kernel_core::files::{AHEAD_BYTES, Identity, Opened, Opening, Shipped};
 use netstack::files::{
     BOOT_LEN, Call, MAX_TRANSFER, METADATA_LEN, Metadata, NOT_CARRIED_OUT, Op, Reply, WORKING,
 };
@@ -46,6 +47,8 @@ pub(in crate::process) struct Transfer {
     error: Option<Errno>,
     /// Of a file that is appended to: where it ends now.
     end: Option<u64>,
+    /// Changes that were known when more was asked for than the program wants.
+    changes: Option<u64>,
 }
 
 impl Transfer {
@@ -183,16 +186,23 @@ impl Current<'_> {
     ) -> Result<(u64, Reply), Stop> {
         let waited = self.thread.progress.and_then(|progress| progress.shipped);
         let shipping = self.services.shipping().ok_or(Errno::EIO)?;
+        let call = call();
         if let Some(number) = waited {
             let (run, reply) = shipping.take(number).ok_or(Stop::news())?;
             self.thread.progress().shipped = None;
+            if changes(&call) {
+                self.process.files.ahead.clear();
+            }
             return match reply.result {
                 // Once more from the start, with handles of another run.
                 NOT_CARRIED_OUT => Err(Stop::news_until(time::now())),
                 _ => Ok((run, reply)),
             };
         }
-        if let Ok(number) = shipping.submit(time::now(), call()) {
+        if changes(&call) {
+            self.process.files.ahead.clear();
+        }
+        if let Ok(number) = shipping.submit(time::now(), call) {
             self.thread.progress().shipped = Some(number);
         }
         Err(Stop::news())
@@ -207,8 +217,11 @@ impl Current<'_> {
 
     /// Has a handle closed that nobody will use any more, without waiting for it.
     pub(super) fn let_go(&mut self, opened: Option<Opened>) {
-        if let Some(Opened::Shipped(shipped)) = opened
-            && let Some((handle, run)) = self.process.files.origins.remove(shipped)
+        let Some(Opened::Shipped(shipped)) = opened else {
+            return;
+        };
+        self.process.files.ahead.forget(shipped);
+        if let Some((handle, run)) = self.process.files.origins.remove(shipped)
             && let Some(shipping) = self.services.shipping()
             && shipping.run() == run
             && let Ok(number) = shipping.submit(time::now(), Call::new(Op::Close, handle))
@@ -234,8 +247,17 @@ impl Current<'_> {
         offset: Option<u64>,
         to: Buffers,
     ) -> Result<u64, Stop> {
+        // Only who reads on from where the description is reads one piece after another.
+        let opened = self.process.files.descriptors.get(fd)?.opened;
+        let file = match (opened, offset) {
+            (Opened::Shipped(file), None) => Some(file),
+            _ => None,
+        };
         self.move_shipped(fd, offset, |current, transfer| {
-            current.read_pieces(shipped, transfer, to)
+            if let Some(file) = file {
+                current.read_kept(file, transfer, to)?;
+            }
+            current.read_pieces(shipped, file, transfer, to)
         })
     }
 
@@ -249,9 +271,13 @@ impl Current<'_> {
     ) -> Result<u64, Stop> {
         let appends = self.process.files.descriptors.get(fd)?.appends();
         self.changed(fd, true);
-        self.move_shipped(fd, offset, |current, transfer| {
+        let written = self.move_shipped(fd, offset, |current, transfer| {
             current.write_pieces(shipped, transfer, from, appends)
-        })
+        });
+        if !matches!(written, Err(Stop::Wait(_))) {
+            self.process.files.ahead.clear();
+        }
+        written
     }
 
     /// Reads or writes; the description's position moves with it unless there is an offset. One
@@ -299,19 +325,47 @@ impl Current<'_> {
         }
     }
 
+    /// Takes what was read ahead, of a read that has just begun.
+    fn read_kept(
+        &mut self,
+        file: Shipped,
+        transfer: &mut Transfer,
+        to: Buffers,
+    ) -> Result<(), Stop> {
+        if transfer.asked > 0 {
+            return Ok(());
+        }
+        let wanted = self.bytes_of(to)?;
+        let ahead = &self.process.files.ahead;
+        let kept = ahead.bytes(file, transfer.base, time::now().as_micros());
+        let kept = kept[..kept.len().min(wanted as usize)].to_vec();
+        if !kept.is_empty() {
+            self.scatter(to, 0, &kept)?;
+            self.process.files.ahead.take(file, kept.len());
+            transfer.asked = kept.len() as u64;
+            transfer.done = transfer.asked;
+        }
+        Ok(())
+    }
+
+    /// Of a `file` that is read in small pieces one after another, more is asked for than `to`
+    /// takes.
     fn read_pieces(
         &mut self,
         shipped: Shipped,
+        file: Option<Shipped>,
         transfer: &mut Transfer,
         to: Buffers,
     ) -> Result<(), Stop> {
         let wanted = self.bytes_of(to)?;
+        let file = file.filter(|_| wanted < AHEAD_BYTES as u64);
         loop {
             if let Some((number, run, reply)) = self.first_reply(transfer)? {
-                let arrived = result_of(&reply).map(|_| reply.output.len());
+                let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes as usize);
+                let arrived = result_of(&reply).map(|_| reply.output.len().min(asked));
                 let copied = match arrived {
                     Ok(_) if transfer.ended => Ok(()),
-                    Ok(_) => self.scatter(to, transfer.done, &reply.output),
+                    Ok(arrived) => self.scatter(to, transfer.done, &reply.output[..arrived]),
                     Err(errno) => Err(errno.into()),
                 };
                 match (copied, arrived) {
@@ -320,9 +374,19 @@ impl Current<'_> {
                         return Err(stop);
                     }
                     (Ok(()), Ok(arrived)) if !transfer.ended => {
-                        let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes as usize);
                         transfer.done += arrived as u64;
                         transfer.ended = arrived < asked;
+                        if let Some(file) = file {
+                            let end = transfer.base + transfer.done;
+                            let rest = reply.output[arrived..].to_vec();
+                            let now = time::now().as_micros();
+                            let ahead = &mut self.process.files.ahead;
+                            ahead.keep(file, end, rest, now);
+                            // What changed meanwhile may be in it, or not.
+                            if transfer.changes != Some(ahead.changes()) {
+                                ahead.discard(file);
+                            }
+                        }
                     }
                     (Ok(()), _) => {}
                     (Err(Stop::Errno(errno)), _) => transfer.stop(errno),
@@ -342,9 +406,19 @@ impl Current<'_> {
                     }
                     Err(stop) => return Err(stop),
                 };
+                let at = transfer.base + transfer.asked;
+                let ahead = &self.process.files.ahead;
+                let goes_on = file.is_some_and(|file| ahead.goes_on(file, at)) && room == end;
+                transfer.changes = goes_on.then(|| ahead.changes());
+                // What is kept, what replaces it, and its fragments.
+                let most = 3 * AHEAD_BYTES as u64;
+                let bytes = match goes_on && self.services.exchange().has_room(most) {
+                    true => AHEAD_BYTES,
+                    false => (room - transfer.asked) as usize,
+                };
                 let call = Call::new(Op::Read, shipped.handle)
-                    .with_words([transfer.base + transfer.asked])
-                    .with_room((room - transfer.asked) as usize);
+                    .with_words([at])
+                    .with_room(bytes);
                 self.ship_piece(transfer, call, (room - transfer.asked) as u32)?;
                 continue;
             }
@@ -450,6 +524,9 @@ impl Current<'_> {
     }
 
     fn ship_piece(&mut self, transfer: &mut Transfer, call: Call, bytes: u32) -> Result<(), Stop> {
+        if changes(&call) {
+            self.process.files.ahead.clear();
+        }
         match self.shipping()?.submit(time::now(), call) {
             Ok(number) => {
                 transfer.push(number, bytes);
@@ -461,6 +538,23 @@ impl Current<'_> {
 
     fn shipping(&mut self) -> Result<&mut crate::agent::shipping::Shipping, Errno> {
         self.services.shipping().ok_or(Errno::EIO)
+    }
+}
+
+/// Whether a call may change what a file holds, or is one by which ranks agree on that.
+fn changes(call: &Call) -> bool {
+    match call.op {
+        Op::Open => call.words[0] & (open::CREATE | open::TRUNCATE) != 0,
+        Op::Close
+        | Op::Read
+        | Op::ReadDirectory
+        | Op::Stat
+        | Op::StatFileSystem
+        | Op::Access
+        | Op::ReadLink
+        | Op::Seek
+        | Op::Path => false,
+        _ => true,
     }
 }
 
