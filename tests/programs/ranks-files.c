@@ -50,6 +50,24 @@ int main(void) {
     check(pread(number, &value, sizeof value, 0) == sizeof value, "read");
     check(value == (long)size * ADDS, "the sum");
     close(number);
+
+    // What was read ahead is not what counts once another rank has spoken.
+    static char whole[20000];
+    int ahead = open("ahead", O_RDWR | O_CREAT, 0644);
+    check(ahead >= 0, "ahead");
+    for (int turn = 0; turn < 3; turn++) {
+        char expected = 'a' + turn;
+        memset(whole, expected, sizeof whole);
+        if (rank == 0)
+            check(pwrite(ahead, whole, sizeof whole, 0) == sizeof whole, "write");
+        check(hearth_barrier() == 0, "barrier");
+        for (int piece = 0; piece < 3; piece++)
+            check(read(ahead, line, sizeof line) == sizeof line && line[0] == expected &&
+                      line[sizeof line - 1] == expected,
+                  "what the other rank has written");
+        check(hearth_barrier() == 0, "barrier");
+    }
+    close(ahead);
     // Those of a rank that has ended are free, as those of any program are.
     int last = open("last", O_RDWR | O_CREAT, 0644);
     check(last >= 0 && flock(last, LOCK_EX) == 0, "the last lock");

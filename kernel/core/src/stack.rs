@@ -28,6 +28,8 @@ pub struct Start<'a> {
     pub random: [u8; 16],
     /// AT_HWCAP: CPUID.1:EDX.
     pub hwcap: u64,
+    /// User and group that the program is of.
+    pub user: [u32; 2],
 }
 
 /// The stack at entry.
@@ -94,7 +96,7 @@ impl InitialStack {
         }
         word(0);
         let name_at = place(name);
-        for (key, value) in aux(image, start.hwcap, random_at, name_at) {
+        for (key, value) in aux(image, start, random_at, name_at) {
             word(key);
             word(value);
         }
@@ -111,9 +113,14 @@ impl InitialStack {
 
 const AUX_ENTRIES: usize = 17;
 
-/// The auxiliary vector. Programs measured so far need PHDR, PHENT, PHNUM, PAGESZ and RANDOM; the
-/// user is 0, which exists in every /etc/passwd.
-fn aux(image: &Image, hwcap: u64, random_at: u64, name_at: u64) -> [(u64, u64); AUX_ENTRIES] {
+/// The auxiliary vector. Programs measured so far need PHDR, PHENT, PHNUM, PAGESZ and RANDOM.
+fn aux(
+    image: &Image,
+    start: &Start<'_>,
+    random_at: u64,
+    name_at: u64,
+) -> [(u64, u64); AUX_ENTRIES] {
+    let [user, group] = start.user.map(u64::from);
     let (headers, count) = match image.headers {
         Some(headers) => (headers, u64::from(image.header_count)),
         None => (0, 0),
@@ -126,13 +133,13 @@ fn aux(image: &Image, hwcap: u64, random_at: u64, name_at: u64) -> [(u64, u64); 
         (auxv::BASE, 0),
         (auxv::FLAGS, 0),
         (auxv::ENTRY, image.entry),
-        (auxv::UID, 0),
-        (auxv::EUID, 0),
-        (auxv::GID, 0),
-        (auxv::EGID, 0),
+        (auxv::UID, user),
+        (auxv::EUID, user),
+        (auxv::GID, group),
+        (auxv::EGID, group),
         (auxv::SECURE, 0),
         (auxv::CLKTCK, TICKS_PER_SECOND),
-        (auxv::HWCAP, hwcap),
+        (auxv::HWCAP, start.hwcap),
         (auxv::RANDOM, random_at),
         (auxv::EXECFN, name_at),
         (auxv::NULL, 0),

@@ -161,16 +161,17 @@ impl Node {
     pub fn open_job(&mut self, spec: &LaunchSpec) {
         assert!(self.mailbox.is_none(), "one job at a time");
         let (job, first) = (spec.job, spec.rank);
+        let service = spec.files.map(|files| files.address);
         self.seats.make_room(spec.ranks);
         for local in LocalRank::first(spec.ranks) {
             let rank = first.plus(local);
-            let shipping = spec.files.map(|service| {
+            let shipping = service.map(|service| {
                 let config = self.endpoint().files_config(ChannelId { job, rank });
                 Shipping::new(config, service)
             });
             self.seats.of_mut(local).shipping = shipping;
         }
-        self.stack.set_service(spec.files);
+        self.stack.set_service(service);
         self.mailbox = Some(Mailbox::new(job, spec.program, spec.ranks));
         self.overlay.set_job(Some((job, first)));
     }

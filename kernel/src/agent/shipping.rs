@@ -10,7 +10,6 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::net::SocketAddrV4;
 
-use hearth_abi::errno::Errno;
 use netstack::files::client::{Client, Completion, Config, Full};
 use netstack::files::{Call, Op, Reply};
 use netstack::time::Instant;
@@ -22,12 +21,13 @@ const KINDS: core::ops::Range<u8> = 112..116;
 pub struct Shipping {
     client: Client,
     service: SocketAddrV4,
-    replies: BTreeMap<u64, Reply>,
+    /// Replies that nobody has taken, and the runs that they are of.
+    replies: BTreeMap<u64, (u64, Reply)>,
     /// Calls under way that open something, and those of them that nobody waits for.
     opening: BTreeSet<u64>,
     unwanted: BTreeSet<u64>,
-    /// Handles to be closed for which no call could be made yet.
-    leaving: VecDeque<u32>,
+    /// Handles to be closed for which no call could be made yet, and the runs that they are of.
+    leaving: VecDeque<(u64, u32)>,
     news: bool,
     /// Somebody waits for the memory that replies take.
     pub is_short: bool,
@@ -73,15 +73,15 @@ impl Shipping {
         Ok(number)
     }
 
-    /// The reply to a call, once it is here.
-    pub fn take(&mut self, number: u64) -> Option<Reply> {
+    /// The reply to a call, once it is here, and the run that a handle in it is of.
+    pub fn take(&mut self, number: u64) -> Option<(u64, Reply)> {
         let reply = self.replies.remove(&number)?;
         self.opening.remove(&number);
         Some(reply)
     }
 
     /// Keeps a reply for later that was taken.
-    pub fn put_back(&mut self, number: u64, reply: Reply) {
+    pub fn put_back(&mut self, number: u64, reply: (u64, Reply)) {
         self.replies.insert(number, reply);
     }
 
@@ -89,7 +89,7 @@ impl Shipping {
     pub fn forget(&mut self, now: Instant, number: u64) {
         let opens = self.opening.remove(&number);
         match (self.replies.remove(&number), opens) {
-            (Some(reply), true) => self.close_opened(now, &reply),
+            (Some((run, reply)), true) => self.close_opened(now, run, &reply),
             (None, true) => {
                 self.unwanted.insert(number);
             }
@@ -97,24 +97,27 @@ impl Shipping {
         }
     }
 
-    /// Has a handle closed that nobody uses any more, without waiting for it.
-    pub fn close(&mut self, now: Instant, handle: u32) {
-        self.leaving.push_back(handle);
+    /// Has a handle closed that nobody uses any more, without waiting for it. Those of another run
+    /// are void, and may be those of other files now.
+    pub fn close(&mut self, now: Instant, run: u64, handle: u32) {
+        self.leaving.push_back((run, handle));
         self.close_leaving(now);
     }
 
-    fn close_opened(&mut self, now: Instant, reply: &Reply) {
+    fn close_opened(&mut self, now: Instant, run: u64, reply: &Reply) {
         if let Ok(handle) = u32::try_from(reply.result) {
-            self.close(now, handle);
+            self.close(now, run, handle);
         }
     }
 
     fn close_leaving(&mut self, now: Instant) {
-        while let Some(&handle) = self.leaving.front() {
-            let Ok(number) = self.client.submit(now, Call::new(Op::Close, handle)) else {
-                return;
-            };
-            self.client.forget(number);
+        while let Some(&(run, handle)) = self.leaving.front() {
+            if run == self.run() {
+                let Ok(number) = self.client.submit(now, Call::new(Op::Close, handle)) else {
+                    return;
+                };
+                self.client.forget(number);
+            }
             self.leaving.pop_front();
         }
     }
@@ -131,31 +134,16 @@ impl Shipping {
 
     /// Takes a datagram.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
-        let run = self.client.run();
         self.client.handle_datagram(now, datagram);
-        if self.client.run() != run {
-            self.forget_handles();
-        }
         self.take_completions(now);
     }
 
-    /// Another run of the service has begun: the handles of the one before are void, and some of
-    /// them may be those of other files now.
-    fn forget_handles(&mut self) {
-        self.leaving.clear();
-        for number in &self.opening {
-            if let Some(reply) = self.replies.get_mut(number) {
-                *reply = Reply::plain(Errno::EIO.as_return() as i64);
-            }
-        }
-    }
-
     fn take_completions(&mut self, now: Instant) {
-        while let Some(Completion { number, reply }) = self.client.poll_event() {
+        while let Some(Completion { number, run, reply }) = self.client.poll_event() {
             match self.unwanted.remove(&number) {
-                true => self.close_opened(now, &reply),
+                true => self.close_opened(now, run, &reply),
                 false => {
-                    self.replies.insert(number, reply);
+                    self.replies.insert(number, (run, reply));
                     self.news = true;
                 }
             }

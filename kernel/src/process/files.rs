@@ -10,7 +10,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Descriptors, File, Files, Opened, Place, Shipped};
+use kernel_core::files::{Descriptors, File, Files, Opened, Origins, Place, ReadAhead, Shipped};
 use kernel_core::objects::{FrameIndex, InUse, Kept, ObjectId};
 use kernel_core::phys::PhysMem;
 use netstack::files::WORKING;
@@ -35,10 +35,16 @@ const WAIT_STEP: Micros = Micros::from_secs(1);
 pub(super) struct JobFiles {
     pub(super) names: Files,
     pub(super) descriptors: Descriptors,
+    /// How the files that an I/O service has open are opened again.
+    pub(super) origins: Origins,
+    /// What was read of them beyond what the program asked for.
+    pub(super) ahead: ReadAhead,
     /// What the program's file was called where the job was started, as an absolute path.
     pub(super) program: Vec<u8>,
     /// The directory that relative paths begin at.
     pub(super) working: Opened,
+    /// User and group that the program is of: those of its files, or root of a node without any.
+    pub(super) user: [u32; 2],
     /// Mode bits that the program wants new files not to have.
     mode_mask: u64,
     /// Where the bytes are, by number.
@@ -52,8 +58,11 @@ impl JobFiles {
         Self {
             names: Files::default(),
             descriptors: Descriptors::new(),
+            origins: Origins::default(),
+            ahead: ReadAhead::default(),
             program: Vec::new(),
             working: Opened::Place(Place::WORKING),
+            user: [0; 2],
             mode_mask: MODE_MASK,
             indexes: Vec::new(),
             held: Vec::new(),
@@ -88,8 +97,9 @@ impl JobFiles {
         Ok(taken)
     }
 
-    /// Has the program begin in the directory that the job's I/O service has for it.
-    pub(super) fn work_at_service(&mut self) {
+    /// Has the program begin in the directory that the job's I/O service has for it, as its user.
+    pub(super) fn work_at_service(&mut self, user: [u32; 2]) {
+        self.user = user;
         self.working = Opened::Shipped(Shipped {
             handle: WORKING,
             run: 0,

@@ -357,8 +357,8 @@ impl Process {
             services.be_quiet();
         }
         self.files = JobFiles::take(services, &block.files)?;
-        if self.spec.files.is_some() {
-            self.files.work_at_service();
+        if let Some(service) = &self.spec.files {
+            self.files.work_at_service(service.user);
         }
         self.files
             .set_program(block.argv.first().unwrap_or(&&b""[..]));
@@ -381,6 +381,7 @@ impl Process {
             envp: &envp,
             random,
             hwcap: u64::from(arch::cpu::hwcap()),
+            user: self.files.user,
         };
         let image = self.memory().image();
         let stack =

@@ -9,7 +9,7 @@
 use alloc::boxed::Box;
 
 use hearth_abi::sysno;
-use kernel_core::files::ChannelId;
+use kernel_core::files::{ChannelId, Shipped};
 use kernel_core::signals::{self, Delivery};
 use kernel_core::threads::{Core, Tid, Wait};
 use netstack::time::Instant;
@@ -55,7 +55,7 @@ pub(super) struct Progress {
     pub(super) shipped: Option<u64>,
     pub(super) transfer: Option<Transfer>,
     /// What it closes: the descriptor is gone already.
-    pub(super) closing: Option<u32>,
+    pub(super) closing: Option<Shipped>,
     /// Where the mapping is that the read fills (mmap).
     pub(super) mapped: Option<u64>,
 }

@@ -7,7 +7,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::wire::{FileCall, FileData, FileFetch, FileReply, Standing, channel_of};
-use super::{Call, ChannelId, Reply, WINDOW, begin_buffer, fragment_range, put_fragment};
+use super::{Call, ChannelId, EARLY, Layout, NOT_CARRIED_OUT, Reply, WINDOW, first_fragments};
 use crate::ids::{BootEpoch, NodeId};
 use crate::time::{Instant, Micros};
 use crate::transport::pull::Puller;
@@ -43,6 +43,8 @@ pub struct Config {
 pub struct Completion {
     /// Its number.
     pub number: u64,
+    /// The run of the service that a handle in the reply is of.
+    pub run: u64,
     /// How.
     pub reply: Reply,
 }
@@ -71,6 +73,10 @@ struct Pending {
     due: Instant,
     sent: Option<Instant>,
     tries: u32,
+    /// Fragments that come without being asked for: of input, of output.
+    early: [u32; 2],
+    /// The run that its handles are of, which each copy of it names.
+    run: u64,
     /// The service knows of it.
     known: bool,
     /// Nobody waits for it.
@@ -147,6 +153,8 @@ impl Client {
                 due: now,
                 sent: None,
                 tries: 0,
+                early: [0; 2],
+                run: self.run(),
                 known: false,
                 forgotten: false,
             },
@@ -228,7 +236,7 @@ impl Client {
                 *known = Some((run, key, window));
                 self.heard = now;
                 if !is_first {
-                    self.fail_all();
+                    self.begin_run();
                 }
                 self.take(now, header.kind, payload);
             }
@@ -237,17 +245,31 @@ impl Client {
         true
     }
 
-    /// What was under way cannot be known to have been carried out, or not.
+    /// Another run of the service has begun. It will say of each call that the run before was asked
+    /// for how it stands; output that is not here is lost, and what was not sent was not carried
+    /// out.
+    fn begin_run(&mut self) {
+        self.serving.clear();
+        for (number, pending) in core::mem::take(&mut self.calls) {
+            self.puller.forget(number);
+            let result = match (&pending.state, pending.tries) {
+                (State::Fetching { .. }, _) => -EIO,
+                (State::Asked, 0) => NOT_CARRIED_OUT,
+                (State::Asked, _) => {
+                    self.calls.insert(number, pending);
+                    continue;
+                }
+            };
+            self.complete(number, Reply::plain(result), pending.forgotten);
+        }
+    }
+
+    /// Nobody knows of what was under way whether it was carried out.
     fn fail_all(&mut self) {
         self.serving.clear();
         for (number, pending) in core::mem::take(&mut self.calls) {
             self.puller.forget(number);
-            if !pending.forgotten {
-                self.completed.push_back(Completion {
-                    number,
-                    reply: Reply::plain(-EIO),
-                });
-            }
+            self.complete(number, Reply::plain(-EIO), pending.forgotten);
         }
     }
 
@@ -263,7 +285,7 @@ impl Client {
                     && let Some(pending) = self.calls.get_mut(&fetch.number)
                 {
                     pending.is_known(now);
-                    let all = super::fragments_of(pending.call.input.len());
+                    let all = Layout::input(pending.call.input.len()).all();
                     let asked = fetch.fragments & all;
                     let known = self
                         .serving
@@ -296,18 +318,22 @@ impl Client {
         match reply.standing {
             // Karn: of a call that was repeated nobody knows which copy was answered.
             Standing::Pending => return pending.is_known(now),
-            Standing::OtherRun => {
+            Standing::OtherRun | Standing::NotCarriedOut => {
+                // The only copy of it came to this run.
+                let is_new = reply.standing == Standing::NotCarriedOut || pending.tries == 1;
+                let result = if is_new { NOT_CARRIED_OUT } else { -EIO };
+                let forgotten = pending.forgotten;
                 self.calls.remove(&number);
-                return self.complete(number, Reply::plain(-EIO), false);
+                return self.complete(number, Reply::plain(result), forgotten);
             }
             Standing::Done => {}
         }
         if let (Some(sent), 1) = (pending.sent, pending.tries) {
             self.puller.sample(now.saturating_since(sent));
         }
-        let room = pending.call.room;
-        let buffer = match reply.output_bytes <= room {
-            true => match begin_buffer(reply.output_bytes as usize, reply.output) {
+        let layout = Layout::output(reply.output_bytes as usize);
+        let buffer = match reply.output_bytes <= pending.call.room {
+            true => match layout.buffer(reply.output) {
                 // Without memory for it now it is asked for again.
                 None => return pending.is_known(now),
                 some => some,
@@ -316,17 +342,22 @@ impl Client {
             false => None,
         };
         match buffer {
-            Some((output, missing)) if missing != 0 && !pending.forgotten => {
+            Some(output) if layout.count() > 0 && !pending.forgotten => {
+                let missing = layout.all();
                 pending.state = State::Fetching {
                     result: reply.result,
                     output,
                     missing,
                 };
-                self.puller.want(number, missing);
+                let early = missing & first_fragments(pending.early[1]);
+                self.puller.expect(now, number, early);
+                self.puller.want(number, missing & !early);
             }
             buffer => {
                 let reply = match buffer {
-                    Some((output, _)) => Reply {
+                    // A number of ours, which no service gives.
+                    Some(_) if reply.result == NOT_CARRIED_OUT => Reply::plain(-EIO),
+                    Some(output) => Reply {
                         result: reply.result,
                         output,
                     },
@@ -342,12 +373,13 @@ impl Client {
     fn complete(&mut self, number: u64, reply: Reply, forgotten: bool) {
         self.serving.retain(|(other, _)| *other != number);
         if !forgotten {
-            self.completed.push_back(Completion { number, reply });
+            let run = self.run();
+            self.completed.push_back(Completion { number, run, reply });
         }
     }
 
     fn take_data(&mut self, now: Instant, data: &FileData<'_>) {
-        let number = data.number;
+        let number = data.number_from(self.lowest());
         let Some(pending) = self.calls.get_mut(&number) else {
             return;
         };
@@ -359,7 +391,8 @@ impl Client {
         else {
             return;
         };
-        if !put_fragment(output, missing, data.fragment, data.bytes) {
+        let layout = Layout::output(output.len());
+        if !layout.put(output, missing, data.fragment, data.bytes) {
             return;
         }
         self.puller.arrived(now, number, data.fragment);
@@ -417,8 +450,9 @@ impl Client {
     }
 
     fn send_call(&mut self, now: Instant, number: u64, out: &mut [u8]) -> usize {
-        let (done, run) = (self.lowest(), self.run());
+        let done = self.lowest();
         let timeout = self.puller.timeout();
+        let early = self.early(number);
         let mut pending = self.calls.remove(&number).expect("a call that is due");
         let wait = match pending.known {
             true => PENDING_AGAIN,
@@ -427,11 +461,41 @@ impl Client {
         pending.due = now + wait.min(PENDING_AGAIN);
         pending.sent = Some(now);
         pending.tries = pending.tries.saturating_add(1);
+        pending.early = early;
+        if early[0] > 0 {
+            self.serving.push_back((number, first_fragments(early[0])));
+        }
         let channel = self.config.channel;
-        let message = FileCall::of(channel, number, done, run, &pending.call);
+        let message = FileCall {
+            early_input: early[0] as u8,
+            early_output: early[1] as u8,
+            ..FileCall::of(channel, number, done, pending.run, &pending.call)
+        };
         let length = self.seal(Kind::FileCall, out, |writer| message.emit(writer));
         self.calls.insert(number, pending);
         length
+    }
+
+    /// Fragments of a call's input, and of its output, that shall come without being asked for. Of
+    /// a call that is repeated none does: what was lost may have been too much.
+    fn early(&self, number: u64) -> [u32; 2] {
+        let mut early = [0; 2];
+        for (other, pending) in &self.calls {
+            if *other != number && matches!(pending.state, State::Asked) {
+                early = [early[0] + pending.early[0], early[1] + pending.early[1]];
+            }
+        }
+        let [input, output] = early.map(|taken| EARLY.saturating_sub(taken));
+        let Some(pending) = self.calls.get(&number).filter(|pending| pending.tries == 0) else {
+            return [0; 2];
+        };
+        let (call, room) = (&pending.call, self.puller.room());
+        let of_input = Layout::input(call.input.len()).count();
+        let of_output = Layout::output(call.room as usize).count();
+        [
+            if of_input <= input { of_input } else { 0 },
+            of_output.min(output).min(room),
+        ]
     }
 
     fn send_input(&mut self, now: Instant, out: &mut [u8]) -> Option<usize> {
@@ -457,7 +521,7 @@ impl Client {
                 channel: self.config.channel,
                 number,
                 fragment,
-                bytes: &input[fragment_range(input.len(), fragment)],
+                bytes: &input[Layout::input(input.len()).range(fragment)],
             };
             let length = self.seal(Kind::FileData, out, |writer| data.emit(writer));
             self.calls.insert(number, pending);

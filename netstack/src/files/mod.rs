@@ -5,7 +5,8 @@
 //! bytes (a path, what is to be written) and output bytes (what was read). What fits travels in
 //! the call and in the reply; the rest is pulled by its receiver in fragments
 //! ([`crate::transport::pull`]). Bulk data therefore has one congestion control, for reads as for
-//! writes.
+//! writes. The first fragments, of all calls of a channel at most [`EARLY`], come without being
+//! asked for: a small file is read, or written, in one round trip.
 //!
 //! | item | what it is |
 //! |---|---|
@@ -18,7 +19,7 @@
 //! Each call is carried out exactly once: the service keeps a reply until the node says that it
 //! has it (`done` in every call), and a call that is older than that is passed over. A service
 //! that was started again knows no call of the run before it: the node is told so, and its calls
-//! under way fail with EIO.
+//! under way fail with EIO. One that no run can have carried out ends as [`NOT_CARRIED_OUT`].
 //!
 //! Source: function shipping of I/O in Blue Gene's CNK and its I/O daemon (Moreira et al.,
 //! *Designing a highly-scalable operating system: the Blue Gene/L story*, 2006).
@@ -44,8 +45,17 @@ pub const WINDOW: u64 = 64;
 pub const FRAGMENT: usize = MAX_PAYLOAD - wire::DATA_LEN;
 /// Most input, and most output, of a call in bytes. It is a power of two that 64 fragments hold.
 pub const MAX_TRANSFER: usize = 64 * 1024;
+/// Fragments of a channel that may be on their way without having been asked for, each way: the
+/// initial window of RFC 6928.
+pub const EARLY: u32 = 10;
 /// The directory that the program was started in, as a handle; handles of open files are others.
 pub const WORKING: u32 = 0;
+/// Result that the node's side gives to a call which another run of the service was to carry out
+/// than the one that runs, and which none has: it can be made again, with handles of this run. No
+/// error of Linux has this number.
+pub const NOT_CARRIED_OUT: i64 = -512;
+/// Bytes that the output of [`Op::Open`] has behind the metadata.
+pub const BOOT_LEN: usize = 8;
 
 const _: () = assert!(MAX_TRANSFER.div_ceil(FRAGMENT) <= u64::BITS as usize);
 
@@ -64,7 +74,8 @@ pub struct ChannelId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
-    /// words: flags, mode; input: path. Result: a handle; output: [`Metadata`].
+    /// words: flags, mode; input: path. Result: a handle; output: [`Metadata`], then a number that
+    /// is another after each boot of the service's machine ([`BOOT_LEN`] bytes).
     Open = 1,
     /// Gives `handles[0]` back; no other call may be under way that uses it. [`WORKING`]: the rank
     /// has ended, and all that it has open is closed.
@@ -260,46 +271,74 @@ impl Reply {
     }
 }
 
-/// Fragments of a buffer of so many bytes, as a mask.
-fn fragments_of(bytes: usize) -> u64 {
-    match bytes.div_ceil(FRAGMENT) {
+/// How the input or output of a call travels: the first bytes in the call or reply itself, the
+/// others in fragments.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    bytes: usize,
+    inline: usize,
+}
+
+impl Layout {
+    fn input(bytes: usize) -> Self {
+        Self {
+            bytes,
+            inline: wire::INLINE_INPUT,
+        }
+    }
+
+    fn output(bytes: usize) -> Self {
+        Self {
+            bytes,
+            inline: wire::INLINE_OUTPUT,
+        }
+    }
+
+    /// How many fragments there are.
+    fn count(self) -> u32 {
+        self.bytes.saturating_sub(self.inline).div_ceil(FRAGMENT) as u32
+    }
+
+    /// All fragments, as a mask.
+    fn all(self) -> u64 {
+        first_fragments(self.count())
+    }
+
+    /// The bytes of a fragment.
+    fn range(self, fragment: u8) -> core::ops::Range<usize> {
+        let start = self.inline + usize::from(fragment) * FRAGMENT;
+        start.min(self.bytes)..(start + FRAGMENT).min(self.bytes)
+    }
+
+    /// A buffer of which the first bytes are here. `None` without memory for it.
+    fn buffer(self, first: &[u8]) -> Option<Vec<u8>> {
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(self.bytes).ok()?;
+        buffer.extend_from_slice(&first[..first.len().min(self.bytes)]);
+        buffer.resize(self.bytes, 0);
+        Some(buffer)
+    }
+
+    /// Puts a fragment in its place and takes it off the mask of those that are missing. False
+    /// when it was there already, or is none of this buffer.
+    fn put(self, buffer: &mut [u8], missing: &mut u64, fragment: u8, bytes: &[u8]) -> bool {
+        let range = self.range(fragment);
+        let bit = 1_u64.checked_shl(fragment.into()).unwrap_or(0);
+        if *missing & bit == 0 || range.len() != bytes.len() {
+            return false;
+        }
+        *missing &= !bit;
+        buffer[range].copy_from_slice(bytes);
+        true
+    }
+}
+
+/// The first so many fragments, as a mask.
+fn first_fragments(count: u32) -> u64 {
+    match count {
         0 => 0,
-        count => u64::MAX >> (u64::BITS as usize - count),
+        count => u64::MAX >> (u64::BITS - count),
     }
-}
-
-/// The bytes of a fragment, inside a buffer of `bytes`.
-fn fragment_range(bytes: usize, fragment: u8) -> core::ops::Range<usize> {
-    let start = usize::from(fragment) * FRAGMENT;
-    start.min(bytes)..(start + FRAGMENT).min(bytes)
-}
-
-/// Puts a fragment in its place and takes it off the mask of those that are missing. False when it
-/// was there already, or is none of this buffer.
-fn put_fragment(buffer: &mut [u8], missing: &mut u64, fragment: u8, bytes: &[u8]) -> bool {
-    let range = fragment_range(buffer.len(), fragment);
-    let bit = 1_u64.checked_shl(fragment.into()).unwrap_or(0);
-    if *missing & bit == 0 || range.len() != bytes.len() {
-        return false;
-    }
-    *missing &= !bit;
-    buffer[range].copy_from_slice(bytes);
-    true
-}
-
-/// A buffer of so many bytes of which the first are here, and the mask of the fragments that are
-/// not all here. `None` without memory for it.
-fn begin_buffer(bytes: usize, first: &[u8]) -> Option<(Vec<u8>, u64)> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(bytes).ok()?;
-    buffer.extend_from_slice(&first[..first.len().min(bytes)]);
-    let whole = match buffer.len() == bytes {
-        true => fragments_of(bytes),
-        // Of the last fragment only its beginning may be here.
-        false => fragments_of(buffer.len() / FRAGMENT * FRAGMENT),
-    };
-    buffer.resize(bytes, 0);
-    Some((buffer, fragments_of(bytes) & !whole))
 }
 
 #[cfg(test)]

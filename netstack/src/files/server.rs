@@ -12,9 +12,7 @@ use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 
 use super::wire::{FileCall, FileData, FileFetch, FileReply, INLINE_OUTPUT, Standing, channel_of};
-use super::{
-    Call, ChannelId, Reply, WINDOW, begin_buffer, fragment_range, fragments_of, put_fragment,
-};
+use super::{Call, ChannelId, Layout, Reply, WINDOW, first_fragments};
 use crate::ids::{BootEpoch, JobId, NodeId, Rank};
 use crate::time::Instant;
 use crate::transport::pull::Puller;
@@ -72,6 +70,14 @@ enum State {
     Done(Reply),
 }
 
+/// A call that the node has no reply to.
+#[derive(Debug)]
+struct Known {
+    state: State,
+    /// The first fragments of output that are sent without being asked for.
+    early: u32,
+}
+
 #[derive(Debug)]
 enum Outgoing {
     Standing(u64, Standing),
@@ -83,13 +89,15 @@ enum Outgoing {
 struct Channel {
     /// The run that its handles are of.
     run: u64,
+    /// The first such run: no call of it and those behind it is unknown here.
+    first_run: u64,
     node: NodeId,
     receive: Option<(BootEpoch, Key, ReplayWindow)>,
     key: Key,
     transmit: Key,
     sequence: u64,
     address: Option<SocketAddr>,
-    calls: BTreeMap<u64, State>,
+    calls: BTreeMap<u64, Known>,
     /// The node has the replies of all calls below.
     done: u64,
     puller: Puller<u64>,
@@ -141,6 +149,7 @@ impl Server {
             }
             let channel = Channel {
                 run,
+                first_run: run,
                 node: member.node,
                 receive: None,
                 key: member.key,
@@ -175,8 +184,8 @@ impl Server {
     }
 
     /// Who carried out the calls of a job is gone, with all that it had open: its channels begin
-    /// another run. Each call that the nodes have no reply to fails with EIO, as nobody knows which
-    /// of them were carried out; none is given out again.
+    /// another run. Each call that was given out and that the nodes have no reply to fails with
+    /// EIO, as nobody knows which of them were carried out; none is given out again.
     pub fn begin_again(&mut self, job: JobId) {
         self.latest += 1;
         self.requests.retain(|request| request.channel.job != job);
@@ -208,12 +217,15 @@ impl Server {
         let Some(channel) = self.channels.get_mut(&id) else {
             return;
         };
-        let Some(state @ State::Running) = channel.calls.get_mut(&number) else {
+        let Some(known) = channel.calls.get_mut(&number) else {
             return;
         };
+        if !matches!(known.state, State::Running) {
+            return;
+        }
         self.counters.bytes[1] += reply.output.len() as u64;
-        *state = State::Done(reply);
-        channel.outgoing.push_back(Outgoing::Reply(number));
+        known.state = State::Done(reply);
+        channel.answer(number);
         self.schedule(id);
     }
 
@@ -240,11 +252,10 @@ impl Server {
         match header.kind {
             Kind::FileCall => {
                 let call = FileCall::parse(payload).ok()?;
-                if call.run != 0 && call.run != channel.run {
-                    channel.outgoing.clear();
-                    let standing = Outgoing::Standing(call.number, Standing::OtherRun);
-                    channel.outgoing.push_back(standing);
-                } else if let Some(request) = channel.take_call(id, &call) {
+                let is_known = channel.calls.contains_key(&call.number);
+                if call.run != 0 && call.run != channel.run && !is_known {
+                    channel.refuse(&call);
+                } else if let Some(request) = channel.take_call(now, id, &call) {
                     self.counters.calls += 1;
                     self.counters.bytes[0] += request.call.input.len() as u64;
                     self.requests.push_back(request);
@@ -324,10 +335,17 @@ impl Channel {
         self.transmit = self.key.files_direction(Direction::ToNode, run);
         self.sequence = 0;
         self.outgoing.clear();
-        for (number, state) in &mut self.calls {
-            self.puller.forget(*number);
-            *state = State::Done(Reply::plain(-EIO));
-            self.outgoing.push_back(Outgoing::Reply(*number));
+        for (number, mut known) in core::mem::take(&mut self.calls) {
+            self.puller.forget(number);
+            // One that is not here whole was not given out: it is not known any more.
+            if matches!(known.state, State::Receiving { .. }) {
+                let standing = Outgoing::Standing(number, Standing::NotCarriedOut);
+                self.outgoing.push_back(standing);
+                continue;
+            }
+            known.state = State::Done(Reply::plain(-EIO));
+            self.calls.insert(number, known);
+            self.outgoing.push_back(Outgoing::Reply(number));
         }
     }
 
@@ -349,7 +367,37 @@ impl Channel {
         window.accept(header.seq).then_some(payload)
     }
 
-    fn take_call(&mut self, id: ChannelId, call: &FileCall<'_>) -> Option<Request> {
+    /// Says of a call that names another run that it is not carried out.
+    fn refuse(&mut self, call: &FileCall<'_>) {
+        // What is queued is enough for each call of a window to be repeated.
+        if self.outgoing.len() >= 2 * WINDOW as usize {
+            return;
+        }
+        let is_sure = call.run >= self.first_run && call.number >= self.done;
+        let standing = match is_sure {
+            true => Standing::NotCarriedOut,
+            false => Standing::OtherRun,
+        };
+        let standing = Outgoing::Standing(call.number, standing);
+        self.outgoing.push_back(standing);
+    }
+
+    /// Sends the reply to a call, and what of its output is not asked for.
+    fn answer(&mut self, number: u64) {
+        let known = self.calls.get(&number);
+        let Some((State::Done(reply), early)) = known.map(|known| (&known.state, known.early))
+        else {
+            return;
+        };
+        let all = Layout::output(reply.output.len()).all();
+        self.outgoing.push_back(Outgoing::Reply(number));
+        match all & first_fragments(early) {
+            0 => {}
+            fragments => self.outgoing.push_back(Outgoing::Output(number, fragments)),
+        }
+    }
+
+    fn take_call(&mut self, now: Instant, id: ChannelId, call: &FileCall<'_>) -> Option<Request> {
         let number = call.number;
         if call.done > self.done {
             self.done = call.done;
@@ -358,12 +406,13 @@ impl Channel {
                 self.puller.forget(gone);
             }
         }
-        match self.calls.get(&number) {
+        match self.calls.get_mut(&number) {
             _ if number < self.done => return None,
             // What is queued is enough for each call of a window to be repeated.
             Some(_) if self.outgoing.len() >= 2 * WINDOW as usize => return None,
-            Some(State::Done(_)) => {
-                self.outgoing.push_back(Outgoing::Reply(number));
+            Some(known) if matches!(known.state, State::Done(_)) => {
+                known.early = call.early_output.into();
+                self.answer(number);
                 return None;
             }
             Some(_) => {
@@ -374,7 +423,9 @@ impl Channel {
             None => {}
         }
         // Without memory it is passed over: the node asks again.
-        let (input, missing) = begin_buffer(call.input_bytes as usize, call.input)?;
+        let layout = Layout::input(call.input_bytes as usize);
+        let input = layout.buffer(call.input)?;
+        let (early_input, early) = (call.early_input.into(), call.early_output.into());
         let call = Call {
             op: call.op,
             handles: call.handles,
@@ -382,25 +433,29 @@ impl Channel {
             input,
             room: call.room,
         };
-        if missing == 0 {
-            self.calls.insert(number, State::Running);
+        if layout.count() == 0 {
+            let state = State::Running;
+            self.calls.insert(number, Known { state, early });
             return Some(Request {
                 channel: id,
                 number,
                 call,
             });
         }
-        self.calls
-            .insert(number, State::Receiving { call, missing });
-        self.puller.want(number, missing);
+        let missing = layout.all();
+        let state = State::Receiving { call, missing };
+        self.calls.insert(number, Known { state, early });
+        let coming = missing & first_fragments(early_input);
+        self.puller.expect(now, number, coming);
+        self.puller.want(number, missing & !coming);
         None
     }
 
     fn take_fetch(&mut self, fetch: &FileFetch) {
-        let Some(State::Done(reply)) = self.calls.get(&fetch.number) else {
+        let Some(reply) = reply_of(&self.calls, fetch.number) else {
             return;
         };
-        let asked = fetch.fragments & fragments_of(reply.output.len());
+        let asked = fetch.fragments & Layout::output(reply.output.len()).all();
         if asked == 0 {
             return;
         }
@@ -420,11 +475,13 @@ impl Channel {
     }
 
     fn take_data(&mut self, now: Instant, id: ChannelId, data: &FileData<'_>) -> Option<Request> {
-        let number = data.number;
-        let State::Receiving { call, missing } = self.calls.get_mut(&number)? else {
+        let number = data.number_from(self.done);
+        let known = self.calls.get_mut(&number)?;
+        let State::Receiving { call, missing } = &mut known.state else {
             return None;
         };
-        if !put_fragment(&mut call.input, missing, data.fragment, data.bytes) {
+        let layout = Layout::input(call.input.len());
+        if !layout.put(&mut call.input, missing, data.fragment, data.bytes) {
             return None;
         }
         self.puller.arrived(now, number, data.fragment);
@@ -432,8 +489,9 @@ impl Channel {
             return None;
         }
         self.puller.forget(number);
-        let state = self.calls.insert(number, State::Running);
-        let Some(State::Receiving { call, .. }) = state else {
+        let known = self.calls.get_mut(&number)?;
+        let state = core::mem::replace(&mut known.state, State::Running);
+        let State::Receiving { call, .. } = state else {
             return None;
         };
         Some(Request {
@@ -470,7 +528,7 @@ impl Channel {
                 Outgoing::Reply(number) => {
                     let number = *number;
                     self.outgoing.pop_front();
-                    let Some(State::Done(reply)) = self.calls.get(&number) else {
+                    let Some(reply) = reply_of(&self.calls, number) else {
                         continue;
                     };
                     let output = &reply.output;
@@ -488,14 +546,14 @@ impl Channel {
                     return Some((length, to));
                 }
             };
-            let Some(State::Done(reply)) = self.calls.get(&number) else {
+            let Some(reply) = reply_of(&self.calls, number) else {
                 continue;
             };
             let data = FileData {
                 channel: id,
                 number,
                 fragment,
-                bytes: &reply.output[fragment_range(reply.output.len(), fragment)],
+                bytes: &reply.output[Layout::output(reply.output.len()).range(fragment)],
             };
             let header = header(Kind::FileData, self.node, run, &mut self.sequence);
             let emit = |writer: &mut Writer<'_>| data.emit(writer);
@@ -515,6 +573,14 @@ impl Channel {
     fn seal(&mut self, kind: Kind, out: &mut [u8], payload: impl FnOnce(&mut Writer<'_>)) -> usize {
         let header = header(kind, self.node, self.run, &mut self.sequence);
         datagram::emit(header, Some(&self.transmit), out, payload)
+    }
+}
+
+/// The reply to a call that has been carried out.
+fn reply_of(calls: &BTreeMap<u64, Known>, number: u64) -> Option<&Reply> {
+    match &calls.get(&number)?.state {
+        State::Done(reply) => Some(reply),
+        _ => None,
     }
 }
 

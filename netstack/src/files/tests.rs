@@ -222,7 +222,7 @@ fn what_is_written_is_read_whatever_is_lost() {
             numbers.insert(number, offset);
         }
         world.run_until(numbers.len());
-        for Completion { number, reply } in &world.completed {
+        for Completion { number, reply, .. } in &world.completed {
             let start = numbers[number];
             let end = (start + MAX_TRANSFER).min(whole.len());
             assert_eq!(reply.result, (end - start) as i64);
@@ -232,6 +232,113 @@ fn what_is_written_is_read_whatever_is_lost() {
             world.given.values().all(|count| *count == 1),
             "exactly once"
         );
+    }
+}
+
+/// Sends what is due either way, without time passing: datagrams to the service, and from it.
+fn exchange(world: &mut World, rounds: usize) -> [usize; 2] {
+    let mut out = [0; MAX_DATAGRAM];
+    let mut sent = [0; 2];
+    for _ in 0..rounds {
+        let from_node = core::iter::from_fn(|| {
+            let length = world.client.poll_transmit(world.now, &mut out)?;
+            Some(out[..length].to_vec())
+        });
+        for bytes in from_node.collect::<Vec<_>>() {
+            sent[0] += 1;
+            world
+                .server
+                .handle_datagram(world.now, node_address(), &bytes);
+        }
+        while let Some(request) = world.server.poll_event() {
+            world.carry_out(request);
+        }
+        while let Some((length, _)) = world.server.poll_transmit(world.now, &mut out) {
+            sent[1] += 1;
+            let bytes = out[..length].to_vec();
+            world.client.handle_datagram(world.now, &bytes);
+        }
+        world.take_completions();
+    }
+    sent
+}
+
+#[test]
+fn a_small_file_is_written_and_read_in_one_round_trip_each() {
+    for bytes in [1, 4_096, 12_000] {
+        let mut world = World::new(1, 0, 0);
+        let whole = pattern(bytes, 3);
+        let write = Call::new(Op::Write, 1).with_input(whole.clone());
+        world.client.submit(world.now, write).expect("room");
+        let early = Layout::input(bytes).count() as usize;
+        assert_eq!(exchange(&mut world, 1), [1 + early, 1], "{bytes} bytes");
+        let read = Call::new(Op::Read, 1).with_room(bytes);
+        world.client.submit(world.now, read).expect("room");
+        let early = Layout::output(bytes).count() as usize;
+        assert_eq!(exchange(&mut world, 1), [1, 1 + early], "{bytes} bytes");
+        let replies: Vec<&Reply> = world.completed.iter().map(|done| &done.reply).collect();
+        assert_eq!(*replies[0], Reply::plain(bytes as i64));
+        assert!(replies[1].output == whole);
+    }
+}
+
+#[test]
+fn what_comes_unasked_is_bounded() {
+    let mut world = World::new(1, 0, 0);
+    world.file = pattern(8 * MAX_TRANSFER, 1);
+    for at in 0..8 {
+        let read = Call::new(Op::Read, 1).with_words([at * MAX_TRANSFER as u64]);
+        let read = read.with_room(MAX_TRANSFER);
+        world.client.submit(world.now, read).expect("room");
+    }
+    // Eight replies, and of one of them the first fragments.
+    assert_eq!(exchange(&mut world, 1), [8, 8 + EARLY as usize]);
+    world.run_until(8);
+    let whole: Vec<u8> = world
+        .completed
+        .iter()
+        .flat_map(|completion| completion.reply.output.clone())
+        .collect();
+    assert_eq!(whole.len(), world.file.len());
+    // Input that is longer than that is asked for from its begin.
+    let write = Call::new(Op::Write, 1).with_input(pattern(20_000, 1));
+    world.client.submit(world.now, write).expect("room");
+    assert_eq!(exchange(&mut world, 1), [1, 1]);
+}
+
+#[test]
+fn every_byte_travels_once() {
+    for bytes in [0, 1, 1_340, 1_341, 20_000, MAX_TRANSFER - 1, MAX_TRANSFER] {
+        for layout in [Layout::input(bytes), Layout::output(bytes)] {
+            let mut end = layout.inline.min(bytes);
+            for fragment in 0..layout.count() as u8 {
+                let range = layout.range(fragment);
+                assert!(range.start == end && range.len() <= FRAGMENT && !range.is_empty());
+                end = range.end;
+            }
+            assert_eq!(end, bytes);
+        }
+    }
+}
+
+#[test]
+fn the_number_of_a_call_is_known_by_its_lower_half() {
+    for lowest in [1, 1 << 26, (1 << 26) - 3, 77 << 26, u64::MAX >> 1] {
+        for number in lowest..lowest + WINDOW {
+            let data = FileData {
+                channel: CHANNEL,
+                number,
+                fragment: 63,
+                bytes: &[1, 2, 3],
+            };
+            let mut payload = [0; 32];
+            let mut writer = crate::wire::field::Writer::new(&mut payload);
+            data.emit(&mut writer);
+            let length = writer.written();
+            let parsed = FileData::parse(&payload[..length]).expect("a fragment");
+            assert_eq!(parsed.number_from(lowest), number);
+            assert_eq!((parsed.fragment, parsed.bytes), (63, data.bytes));
+        }
     }
 }
 
@@ -310,7 +417,11 @@ fn another_run_of_the_service_fails_what_was_under_way_once() {
     let read = || Call::new(Op::Read, 1).with_room(10);
     world.client.submit(world.now, read()).expect("room");
     world.run_until(1);
+    // The run before may have carried it out; of the one that was not sent it is known that none
+    // has.
     world.client.submit(world.now, read()).expect("room");
+    let mut out = [0; MAX_DATAGRAM];
+    assert!(world.client.poll_transmit(world.now, &mut out).is_some());
     world.server = server(2);
     world.run_until(2);
     assert_eq!(world.completed[1].reply, Reply::plain(-5));
@@ -318,6 +429,39 @@ fn another_run_of_the_service_fails_what_was_under_way_once() {
     world.client.submit(world.now, read()).expect("room");
     world.run_until(3);
     assert_eq!(world.completed[2].reply.result, 0);
+    world.client.submit(world.now, read()).expect("room");
+    world.server = server(3);
+    world.run_until(4);
+    assert_eq!(world.completed[3].reply, Reply::plain(NOT_CARRIED_OUT));
+    assert!(!world.given.contains_key(&4));
+}
+
+#[test]
+fn a_job_that_begins_again_says_what_it_did_not_carry_out() {
+    let mut world = World::new(6, 0, 0);
+    let read = || Call::new(Op::Read, 1).with_room(10);
+    world.client.submit(world.now, read()).expect("room");
+    world.run_until(1);
+    world.server.begin_again(CHANNEL.job);
+    let mut out = [0; MAX_DATAGRAM];
+    while world.server.poll_transmit(world.now, &mut out).is_some() {}
+    // Two copies of it, of which the first is lost: the service has it from neither run.
+    let number = world.client.submit(world.now, read()).expect("room");
+    assert!(world.client.poll_transmit(world.now, &mut out).is_some());
+    world.run_until(2);
+    assert_eq!(world.completed[1].reply, Reply::plain(NOT_CARRIED_OUT));
+    assert!(!world.given.contains_key(&number));
+    // Nor is one whose input was on its way.
+    let write = Call::new(Op::Write, 1).with_input(pattern(60_000, 1));
+    let number = world.client.submit(world.now, write).expect("room");
+    for _ in 0..2 {
+        assert!(world.step());
+    }
+    world.server.begin_again(CHANNEL.job);
+    world.run_until(3);
+    assert_eq!(world.completed[2].reply, Reply::plain(NOT_CARRIED_OUT));
+    assert!(!world.given.contains_key(&number));
+    assert_eq!(world.client.run(), 3);
 }
 
 #[test]

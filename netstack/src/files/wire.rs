@@ -2,7 +2,7 @@
 //! sealed under a key of the rank and the direction; the header names the node, and the boot of
 //! who sends: the node's, or the run of the service.
 
-use super::{Call, ChannelId, FRAGMENT, MAX_TRANSFER, Op, WINDOW};
+use super::{Call, ChannelId, EARLY, FRAGMENT, MAX_TRANSFER, Op, WINDOW};
 use crate::ids::{JobId, Rank};
 use crate::wire::Error;
 use crate::wire::datagram::MAX_PAYLOAD;
@@ -13,7 +13,11 @@ pub const CALL_LEN: usize = 88;
 /// Bytes of a reply before its output.
 pub const REPLY_LEN: usize = 36;
 /// Bytes of DATA before the fragment.
-pub const DATA_LEN: usize = 24;
+pub const DATA_LEN: usize = 16;
+/// Bits of the number of a fragment, and of the call's number beside it: of a channel's calls at
+/// most [`WINDOW`] are under way, and a replayed datagram is passed over.
+const FRAGMENT_BITS: u32 = 6;
+const NUMBER_BITS: u32 = u32::BITS - FRAGMENT_BITS;
 /// Most input that a call carries itself.
 pub const INLINE_INPUT: usize = MAX_PAYLOAD - CALL_LEN;
 /// Most output that a reply carries itself.
@@ -38,6 +42,10 @@ pub struct FileCall<'a> {
     pub words: [u64; 4],
     /// See [`Call::room`].
     pub room: u32,
+    /// Fragments of input that come behind it without being asked for: none, or all.
+    pub early_input: u8,
+    /// The first fragments of output that may come so.
+    pub early_output: u8,
     /// Bytes of input in all.
     pub input_bytes: u32,
     /// The first of them, all that fit.
@@ -45,7 +53,7 @@ pub struct FileCall<'a> {
 }
 
 impl<'a> FileCall<'a> {
-    /// The message about a call.
+    /// The message about a call; nothing comes without being asked for.
     pub fn of(channel: ChannelId, number: u64, done: u64, run: u64, call: &'a Call) -> Self {
         Self {
             channel,
@@ -56,6 +64,8 @@ impl<'a> FileCall<'a> {
             handles: call.handles,
             words: call.words,
             room: call.room,
+            early_input: 0,
+            early_output: 0,
             input_bytes: call.input.len() as u32,
             input: &call.input[..call.input.len().min(INLINE_INPUT)],
         }
@@ -65,7 +75,8 @@ impl<'a> FileCall<'a> {
     pub fn emit(&self, writer: &mut Writer<'_>) {
         emit_channel(self.channel, self.number, writer);
         writer.u64(self.done).u64(self.run);
-        writer.u8(self.op as u8).u8(0).u16(0);
+        writer.u8(self.op as u8).u8(0);
+        writer.u8(self.early_input).u8(self.early_output);
         for handle in self.handles {
             writer.u32(handle);
         }
@@ -82,9 +93,10 @@ impl<'a> FileCall<'a> {
         let (channel, number) = parse_channel(&mut reader)?;
         let (done, run) = (reader.u64()?, reader.u64()?);
         let op = Op::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
-        if (reader.u8()?, reader.u16()?) != (0, 0) {
+        if reader.u8()? != 0 {
             return Err(Error::BadValue);
         }
+        let (early_input, early_output) = (reader.u8()?, reader.u8()?);
         let handles = [reader.u32()?, reader.u32()?];
         let words = [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
         let (room, input_bytes) = (reader.u32()?, reader.u32()?);
@@ -93,7 +105,8 @@ impl<'a> FileCall<'a> {
             && input_bytes as usize <= MAX_TRANSFER
             && input.len() == (input_bytes as usize).min(INLINE_INPUT)
             && done <= number
-            && number - done < WINDOW;
+            && number - done < WINDOW
+            && u32::from(early_input.max(early_output)) <= EARLY;
         is_possible
             .then_some(Self {
                 channel,
@@ -104,6 +117,8 @@ impl<'a> FileCall<'a> {
                 handles,
                 words,
                 room,
+                early_input,
+                early_output,
                 input_bytes,
                 input,
             })
@@ -118,8 +133,11 @@ pub enum Standing {
     Pending,
     /// It has been carried out.
     Done,
-    /// This run of the service is another than the one that the call names.
+    /// This run of the service is another than the one that the call names. Whether that one
+    /// carried it out is not known.
     OtherRun,
+    /// The same, and it is known that the call was not carried out.
+    NotCarriedOut,
 }
 
 /// FILE_REPLY: how a call stands. The header names the run of the service.
@@ -159,6 +177,7 @@ impl<'a> FileReply<'a> {
             Standing::Pending => 0,
             Standing::Done => 1,
             Standing::OtherRun => 2,
+            Standing::NotCarriedOut => 3,
         };
         writer.u8(standing).u8(0).u16(0);
         writer.i64(self.result).u32(self.output_bytes);
@@ -173,6 +192,7 @@ impl<'a> FileReply<'a> {
             0 => Standing::Pending,
             1 => Standing::Done,
             2 => Standing::OtherRun,
+            3 => Standing::NotCarriedOut,
             _ => return Err(Error::BadValue),
         };
         if (reader.u8()?, reader.u16()?) != (0, 0) {
@@ -233,7 +253,7 @@ impl FileFetch {
 pub struct FileData<'a> {
     /// Whose.
     pub channel: ChannelId,
-    /// The call's number.
+    /// The call's number, of which the lower 26 bits travel ([`Self::number_from`]).
     pub number: u64,
     /// Which fragment, below 64.
     pub fragment: u8,
@@ -244,26 +264,33 @@ pub struct FileData<'a> {
 impl<'a> FileData<'a> {
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
-        emit_channel(self.channel, self.number, writer);
-        writer.u32(self.fragment.into());
+        writer.u64(self.channel.job.0).u32(self.channel.rank.0);
+        // What the number has above is left out.
+        writer.u32((self.number as u32) << FRAGMENT_BITS | u32::from(self.fragment));
         writer.bytes(self.bytes);
     }
 
     /// Reads the payload.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
-        let (channel, number) = parse_channel(&mut reader)?;
-        let fragment = u8::try_from(reader.u32()?).map_err(|_| Error::BadValue)?;
+        let channel = parse_rank(&mut reader)?;
+        let place = reader.u32()?;
         let bytes = reader.rest();
-        let is_possible = u32::from(fragment) < u64::BITS && (1..=FRAGMENT).contains(&bytes.len());
-        is_possible
+        (1..=FRAGMENT)
+            .contains(&bytes.len())
             .then_some(Self {
                 channel,
-                number,
-                fragment,
+                number: (place >> FRAGMENT_BITS).into(),
+                fragment: (place % (1 << FRAGMENT_BITS)) as u8,
                 bytes,
             })
             .ok_or(Error::BadValue)
+    }
+
+    /// The whole number of the call, which is the first from `lowest` on that ends so.
+    pub fn number_from(&self, lowest: u64) -> u64 {
+        let mask = (1 << NUMBER_BITS) - 1;
+        lowest + (self.number.wrapping_sub(lowest) & mask)
     }
 }
 
@@ -271,17 +298,21 @@ fn emit_channel(channel: ChannelId, number: u64, writer: &mut Writer<'_>) {
     writer.u64(channel.job.0).u32(channel.rank.0).u64(number);
 }
 
-fn parse_channel(reader: &mut Reader<'_>) -> Result<(ChannelId, u64), Error> {
+fn parse_rank(reader: &mut Reader<'_>) -> Result<ChannelId, Error> {
     let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
     let rank = Rank(reader.u32()?);
-    let number = reader.u64()?;
-    match number {
+    Ok(ChannelId { job, rank })
+}
+
+fn parse_channel(reader: &mut Reader<'_>) -> Result<(ChannelId, u64), Error> {
+    let channel = parse_rank(reader)?;
+    match reader.u64()? {
         0 => Err(Error::BadValue),
-        _ => Ok((ChannelId { job, rank }, number)),
+        number => Ok((channel, number)),
     }
 }
 
 /// The channel that a payload says it is about: known before the key is.
 pub fn channel_of(payload: &[u8]) -> Result<ChannelId, Error> {
-    Ok(parse_channel(&mut Reader::new(payload))?.0)
+    parse_rank(&mut Reader::new(payload))
 }

@@ -69,9 +69,17 @@ pub struct LaunchSpec {
     pub cores: u16,
     /// Most bytes of a core file of each rank that crashes, 0 for none.
     pub core_bytes: u64,
-    /// Where the service is that carries out its calls on files; none: it has no files but those
-    /// that its launch names.
-    pub files: Option<SocketAddrV4>,
+    /// What carries out its calls on files; none: it has no files but those that its launch names.
+    pub files: Option<FileService>,
+}
+
+/// What carries out the calls of a job on files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileService {
+    /// Where it is.
+    pub address: SocketAddrV4,
+    /// The user who reads and writes there, and the user's first group: who the program is, too.
+    pub user: [u32; 2],
 }
 
 /// What a program that is loaded waits for.
@@ -110,9 +118,8 @@ pub struct JobSpec {
     pub cores: u16,
     /// Most bytes of a core file of each rank that crashes, 0 for none.
     pub core_bytes: u64,
-    /// Where the service is that carries out its calls on files; none: it has no files but those
-    /// that its launch names.
-    pub files: Option<SocketAddrV4>,
+    /// What carries out its calls on files; none: it has no files but those that its launch names.
+    pub files: Option<FileService>,
 }
 
 impl JobSpec {

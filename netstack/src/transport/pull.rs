@@ -28,7 +28,8 @@ struct Asked<K> {
     order: u64,
     key: K,
     fragment: u8,
-    at: Instant,
+    /// When; `None`: it comes without having been asked for.
+    at: Option<Instant>,
 }
 
 /// What is asked of one peer.
@@ -80,6 +81,33 @@ impl<K: Copy + Ord> Puller<K> {
         }
     }
 
+    /// These fragments come without being asked for; they are asked for when they are lost.
+    pub(crate) fn expect(&mut self, now: Instant, key: K, fragments: u64) {
+        if self.under_way.is_empty() {
+            self.moved = now;
+        }
+        self.ask(key, fragments, None);
+    }
+
+    fn ask(&mut self, key: K, mut fragments: u64, at: Option<Instant>) {
+        while fragments != 0 {
+            self.under_way.push_back(Asked {
+                order: self.next_order,
+                key,
+                fragment: fragments.trailing_zeros() as u8,
+                at,
+            });
+            self.next_order += 1;
+            fragments &= fragments - 1;
+        }
+    }
+
+    /// How many more may be under way.
+    pub(crate) fn room(&self) -> u32 {
+        let under_way = self.under_way.len() as u32;
+        self.window.size().saturating_sub(under_way)
+    }
+
     /// Forgets a buffer.
     pub(crate) fn forget(&mut self, key: K) {
         self.wanted.remove(&key);
@@ -99,7 +127,9 @@ impl<K: Copy + Ord> Puller<K> {
             return;
         };
         let asked = self.under_way.remove(index).expect("it was just found");
-        self.rtt.sample(now.saturating_since(asked.at));
+        if let Some(at) = asked.at {
+            self.rtt.sample(now.saturating_since(at));
+        }
         self.window.arrived();
         (self.timeouts, self.moved) = (0, now);
         let behind = |other: &Asked<K>| other.order + REORDERED < asked.order;
@@ -144,10 +174,7 @@ impl<K: Copy + Ord> Puller<K> {
     /// How many fragments may be asked for now.
     fn batch(&self) -> Option<u32> {
         let wanted: u32 = self.wanted.values().map(|mask| mask.count_ones()).sum();
-        let room = self
-            .window
-            .size()
-            .saturating_sub(self.under_way.len() as u32);
+        let room = self.room();
         let enough = BATCH.min(self.window.size() / 4).clamp(1, wanted.max(1));
         (wanted > 0 && room >= enough).then_some(room.min(BATCH))
     }
@@ -171,17 +198,11 @@ impl<K: Copy + Ord> Puller<K> {
             let fragment = wanted.trailing_zeros() as u8;
             *wanted &= *wanted - 1;
             asked |= 1 << fragment;
-            self.under_way.push_back(Asked {
-                order: self.next_order,
-                key,
-                fragment,
-                at: now,
-            });
-            self.next_order += 1;
         }
         if *wanted == 0 {
             self.wanted.remove(&key);
         }
+        self.ask(key, asked, Some(now));
         Some((key, asked))
     }
 }

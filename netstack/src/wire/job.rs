@@ -1,7 +1,7 @@
 //! Messages of job control.
 
 use alloc::vec::Vec;
-use core::net::SocketAddrV4;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 use super::Error;
 use super::datagram::MAX_PAYLOAD;
@@ -9,7 +9,7 @@ use super::field::{Reader, Writer};
 use super::join::{flag, text, zero};
 use crate::RANKS_PER_NODE_MAX;
 use crate::ids::{CallId, JobId, ProgramId, Rank};
-use crate::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
+use crate::job::{FileService, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
 use crate::retention::{Keep, Retention, Reuse, Verify};
 use crate::time::Micros;
 
@@ -87,7 +87,7 @@ pub const SIGNAL_MAX: u8 = 64;
 pub const GRACE_MAX: Micros = Micros::from_secs(86_400);
 
 /// Bytes of a LAUNCH before its launch block.
-pub const LAUNCH_LEN: usize = 114;
+pub const LAUNCH_LEN: usize = 122;
 /// Largest launch block that travels in the LAUNCH itself, in bytes.
 pub const INLINE_BLOCK_MAX: usize = MAX_PAYLOAD - LAUNCH_LEN;
 
@@ -218,6 +218,9 @@ impl<'a> Command<'a> {
     }
 }
 
+/// What the address of a service is that there is not.
+const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
 fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>) {
     writer.u8(LAUNCH).u8(0).u16(0).u64(spec.job.0);
     writer.u32(spec.rank.0).u32(spec.size);
@@ -239,10 +242,11 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
     writer.u8(flags.fold(0, |all, (_, flag)| all | flag));
     writer.u32(retention.limit_pages).u16(spec.cores);
     writer.u64(spec.core_bytes);
-    let (address, port) = spec
+    let (address, user) = spec
         .files
-        .map_or(([0; 4], 0), |files| (files.ip().octets(), files.port()));
-    writer.bytes(&address).u16(port).u16(spec.ranks);
+        .map_or((NOWHERE, [0; 2]), |files| (files.address, files.user));
+    writer.bytes(&address.ip().octets()).u16(address.port());
+    writer.u32(user[0]).u32(user[1]).u16(spec.ranks);
     if let Some(block) = block {
         assert!(
             block.len() == spec.launch_block_bytes as usize && block.len() <= INLINE_BLOCK_MAX,
@@ -289,9 +293,11 @@ fn parse_launch<'a>(
     spec.cores = reader.u16()?;
     spec.core_bytes = reader.u64()?;
     let (address, port) = (reader.array::<4>()?, reader.u16()?);
+    let address = SocketAddrV4::new(address.into(), port);
+    let user = [reader.u32()?, reader.u32()?];
     if port != 0 {
-        spec.files = Some(SocketAddrV4::new(address.into(), port));
-    } else if address != [0; 4] {
+        spec.files = Some(FileService { address, user });
+    } else if (address, user) != (NOWHERE, [0; 2]) {
         return Err(Error::BadValue);
     }
     spec.ranks = reader.u16()?;

@@ -11,7 +11,9 @@ use netstack::ids::{
 };
 use netstack::io::exit::MAX_UNKNOWN_CALLS;
 use netstack::io::{ExitReport, ExitStatus, IoOp};
-use netstack::job::{LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
+use netstack::job::{
+    FileService, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block,
+};
 use netstack::join::{Refusal, Timing};
 use netstack::page::{FRAGMENT, Object, PageError};
 use netstack::personality::Personality;
@@ -175,7 +177,8 @@ prop_compose! {
     fn launch()(
         job in job(), size in 64..=u32::MAX, rank: u32, program: [u8; 32], n: [u64; 4],
         launch_block_bytes in 0..=launch_block::MAX as u32, retention in retention(), at_once: bool,
-        ranks in 1..=RANKS_PER_NODE_MAX, cores: u16, core_bytes: u64, files: Option<([u8; 4], NonZeroU16)>,
+        ranks in 1..=RANKS_PER_NODE_MAX, cores: u16, core_bytes: u64,
+        files: Option<([u8; 4], NonZeroU16, [u32; 2])>,
     ) -> LaunchSpec {
         let [program_bytes, time_limit_us, monitor_period_us, memory_limit] = n;
         let start = if at_once { StartMode::AtOnce } else { StartMode::OnCommand };
@@ -183,7 +186,10 @@ prop_compose! {
             job, rank: Rank(rank % (size - 63)), ranks, size, program: ProgramId(program), program_bytes,
             launch_block_bytes, time_limit_us, monitor_period_us, memory_limit, retention, start,
             cores, core_bytes,
-            files: files.map(|(ip, port)| SocketAddrV4::new(ip.into(), port.get())),
+            files: files.map(|(ip, port, user)| FileService {
+                address: SocketAddrV4::new(ip.into(), port.get()),
+                user,
+            }),
         }
     }
 }

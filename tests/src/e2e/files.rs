@@ -2,19 +2,27 @@
 //! this machine.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::Scenario;
 use crate::cluster::{Boot, Cluster};
+use crate::command;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "files-as-on-linux",
         boot: Boot::Network,
         run: as_on_linux,
+    },
+    Scenario {
+        name: "files-at-random",
+        boot: Boot::Network,
+        run: at_random,
     },
     Scenario {
         name: "files-of-several-ranks",
@@ -31,7 +39,48 @@ pub const SCENARIOS: &[Scenario] = &[
         boot: Boot::Network,
         run: out_of_reach,
     },
+    Scenario {
+        name: "files-outlive-their-service",
+        boot: Boot::Network,
+        run: outlive_their_service,
+    },
 ];
+
+/// What `files-outlive` prints when the process that carries out its calls is killed twice.
+const OUTLIVED: &str = "\
+lock: 0
+written: 300000
+fsync: 0
+not synchronised: 5
+log: 4
+an entry: 1
+ready
+position: 300000
+read: 300000
+the same: 1
+more: 1000
+below: 5
+in it: below
+log: 4
+moved: EIO
+once more: EIO
+gone: EIO
+locked: EIO
+opened anew: 1
+entry below: 0
+close moved: 0
+close locked: EIO
+rest of a list: 1
+names: 3
+asking
+errors: 1
+after it: 1000
+the same: 1
+close: 0
+close: 0
+close: 0
+close: 0
+";
 
 /// Programs in several languages; what they print on Linux, run in a folder of its own, is the
 /// answer.
@@ -47,6 +96,10 @@ const PROGRAMS: [&str; 6] = [
 const RANKS: usize = 4;
 const LINES: usize = 50;
 const ADDS: usize = 20;
+/// Random calls on a file.
+const OPERATIONS: &str = "3000";
+/// How long a command may take that looks at processes.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// A folder of this scenario, empty.
 fn folder(cluster: &Cluster, name: &str) -> Result<PathBuf> {
@@ -95,6 +148,37 @@ fn as_on_linux(cluster: &Cluster) -> Result<()> {
             "{name} leaves {left_there:?}, on Linux {left_here:?}"
         );
     }
+    Ok(())
+}
+
+/// Random calls on one file, which the program compares with a model of it; and with the same calls
+/// on Linux.
+fn at_random(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("files-random");
+    let seed = std::process::id().to_string();
+    let arguments = [&seed[..], OPERATIONS];
+    let (here, there) = (
+        folder(cluster, "random-here")?,
+        folder(cluster, "random-there")?,
+    );
+    let on_linux = Command::new(&program)
+        .args(arguments)
+        .current_dir(&here)
+        .output()?;
+    let expected = String::from_utf8_lossy(&on_linux.stdout).into_owned();
+    ensure!(on_linux.status.success(), "on Linux: {expected}");
+    let there_name = there.to_string_lossy();
+    let command = ["run", "-n", "1", "-D", &there_name, &program];
+    let done = cluster.hearth(&[&command[..], &arguments].concat())?;
+    let replay = || format!("files-random {seed} {OPERATIONS}");
+    let got = done.expect_code(0).with_context(replay)?.out();
+    ensure!(
+        got == expected,
+        "{}: Linux prints {expected}, the node {got}",
+        replay()
+    );
+    let same = fs::read(here.join("random"))? == fs::read(there.join("random"))?;
+    ensure!(same, "{}: another file is left", replay());
     Ok(())
 }
 
@@ -154,6 +238,68 @@ fn under_other_paths(cluster: &Cluster) -> Result<()> {
     );
     run(&["--mount", "/none:/data"], "input")?.expect_err("/none")?;
     run(&["--mount", "nonsense"], "input")?.expect_err("HOST:NODE")?;
+    Ok(())
+}
+
+/// The process that carries out a job's calls is killed: while nothing is asked of it, and while it
+/// stands still with a call.
+fn outlive_their_service(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "outlive")?;
+    for name in ["moved", "gone"] {
+        fs::write(folder.join(name), name)?;
+    }
+    fs::create_dir_all(folder.join("sub"))?;
+    let program = cluster.program("files-outlive");
+    let folder_name = folder.to_string_lossy().into_owned();
+    let mut client = cluster
+        .command(&["run", "-n", "1", "-D", &folder_name, &program])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let said = client.stdout.take().context("no standard output")?;
+    let mut said = BufReader::new(said);
+    let mut all = String::new();
+    let mut until = |line: &str| -> Result<()> {
+        let begin = all.len();
+        while !all[begin..].ends_with(&format!("{line}\n")) {
+            ensure!(
+                said.read_line(&mut all)? > 0,
+                "it ended without {line:?}:\n{all}"
+            );
+        }
+        Ok(())
+    };
+    until("ready")?;
+    signal_worker(cluster, "KILL")?;
+    // Another file of that name, and none.
+    fs::write(folder.join("new"), "another")?;
+    fs::rename(folder.join("new"), folder.join("moved"))?;
+    fs::remove_file(folder.join("gone"))?;
+    fs::write(folder.join("go"), "")?;
+    until("asking")?;
+    signal_worker(cluster, "STOP")?;
+    std::thread::sleep(Duration::from_secs(1));
+    signal_worker(cluster, "KILL")?;
+    fs::write(folder.join("on"), "")?;
+    said.read_to_string(&mut all)?;
+    let status = client.wait()?;
+    ensure!(status.success(), "{status}:\n{all}");
+    let lines = || OUTLIVED.lines().zip(all.lines());
+    if let Some((wanted, got)) = lines().find(|(wanted, got)| wanted != got) {
+        bail!("{got:?} instead of {wanted:?}:\n{all}");
+    }
+    ensure!(all == OUTLIVED, "another number of lines:\n{all}");
+    ensure!(fs::read(folder.join("data"))?.len() == 301_000);
+    ensure!(fs::read_to_string(folder.join("log"))? == "one\ntwo\n");
+    Ok(())
+}
+
+/// Sends a signal to the process that carries out the calls of the one job there is.
+fn signal_worker(cluster: &Cluster, signal: &str) -> Result<()> {
+    let parent = cluster.control_pid()?;
+    let found = ["-P", &parent, "-f", "io-worker"];
+    let found = command::run("pgrep".as_ref(), &found, b"", LIMIT)?.expect_code(0)?;
+    let signal = format!("-{signal}");
+    command::run("kill".as_ref(), &[&signal, found.out().trim()], b"", LIMIT)?.expect_code(0)?;
     Ok(())
 }
 

@@ -17,6 +17,8 @@ use netstack::control::Endpoint;
 use netstack::files::ChannelId;
 use netstack::files::server::Counters;
 use netstack::ids::{JobId, NodeId, Rank};
+use netstack::job::FileService;
+use nix::unistd::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::api::types::FilesRequest;
@@ -69,6 +71,9 @@ pub enum NotGranted {
     /// More than there may be.
     #[error("a job may have at most {MOUNTS_MAX} mounts")]
     TooMany,
+    /// No job can be served with these directories.
+    #[error(transparent)]
+    NotServed(#[from] hearth_io::BadFiles),
 }
 
 /// What a job gets that asks for files; `None`: it has none, since nothing is exported. It looks at
@@ -125,6 +130,7 @@ fn grant_to(
         }
     }
     exports.dedup();
+    let mut mounts: Vec<Export> = Vec::new();
     for text in &request.mounts {
         let mut mount = Export::parse(text)?;
         let real = mount
@@ -138,8 +144,12 @@ fn grant_to(
             return Err(NotGranted::Outside(mount.host.display().to_string()));
         }
         mount.host = real;
-        exports.push(mount);
+        mounts.push(mount);
     }
+    // What is asked for by name takes the place of what would be there.
+    exports.retain(|export| mounts.iter().all(|mount| mount.node != export.node));
+    exports.append(&mut mounts);
+    hearth_io::check(&exports)?;
     let working = PathBuf::from(&request.working);
     let real = working.canonicalize().unwrap_or_default();
     let sees = |path: &Path| exports.iter().any(|export| path.starts_with(&export.node));
@@ -155,7 +165,7 @@ fn grant_to(
 pub fn serves_others() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let whole = ["0", "0", "4294967295"];
-    nix::unistd::geteuid().is_root() && map.split_whitespace().eq(whole)
+    geteuid().is_root() && map.split_whitespace().eq(whole)
 }
 
 /// The service, where there is one, and the jobs that it knows.
@@ -186,15 +196,15 @@ impl IoService {
         service.map_or_else(Counters::default, Service::counters)
     }
 
-    /// Serves a job; where its nodes find the service. Nodes that are not known yet are added by
-    /// [`Self::know`].
+    /// Serves a job; what its nodes are told of the service. Nodes that are not known yet are added
+    /// by [`Self::know`].
     pub fn admit(
         &mut self,
         endpoint: &Endpoint,
         job: JobId,
         nodes: &[(NodeId, u16)],
         mounts: &Mounts,
-    ) -> Option<SocketAddrV4> {
+    ) -> Option<FileService> {
         let service = self.service.as_ref()?;
         let members = channels(job, nodes);
         let members = members.filter_map(|(node, channel)| endpoint.files_member(node, channel));
@@ -206,7 +216,12 @@ impl IoService {
             members: members.collect(),
         });
         self.jobs.insert(job, nodes.to_vec());
-        Some(service.address())
+        let user = mounts.user.as_ref().map(|user| [user.uid, user.gid]);
+        let own = || [geteuid().as_raw(), getegid().as_raw()];
+        Some(FileService {
+            address: service.address(),
+            user: user.unwrap_or_else(own),
+        })
     }
 
     /// A node of a job is known (again).
@@ -306,6 +321,19 @@ mod tests {
                 matches!(refused, Err(NotGranted::Outside(_))),
                 "{refused:?}"
             );
+        }
+        let same = grant(&config, &asked(format!("{path}:{path}:ro")), None);
+        let exports = same.unwrap().unwrap().exports;
+        assert!(exports.len() == 1 && exports[0].read_only, "{exports:?}");
+        std::fs::write(home.path().join("file"), b"").unwrap();
+        let twice = [format!("{path}:/data"), format!("{path}:/data:ro")];
+        for (mounts, words) in [
+            (&[format!("{path}/file:/data")][..], "is no directory"),
+            (&twice[..], "a path of its own"),
+        ] {
+            let asked = request(home.path(), home.path(), mounts);
+            let error = grant(&config, &asked, None).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
         }
         std::os::unix::fs::symlink("/etc", home.path().join("link")).unwrap();
         let refused = grant(&config, &asked(format!("{path}/link:/data")), None);

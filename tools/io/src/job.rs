@@ -113,15 +113,13 @@ impl Export {
 
 /// Most exports of a job.
 pub const MOST_EXPORTS: usize = 128;
-/// Where a job's scratch files are, whatever is exported.
-const SCRATCH: &str = "/tmp";
 
-/// Looks whether a job can be served with these files, before it has nodes: what a worker finds
+/// Looks whether a job can be served with these exports, before it has nodes: what a worker finds
 /// later is told when the first call fails. It looks at the disk, and may wait for it.
 ///
 /// # Errors
 /// What is wrong, and what to do.
-pub fn check(exports: &[Export], working: &Path) -> Result<(), BadFiles> {
+pub fn check(exports: &[Export]) -> Result<(), BadFiles> {
     if exports.len() > MOST_EXPORTS {
         return Err(BadFiles::TooMany);
     }
@@ -139,14 +137,7 @@ pub fn check(exports: &[Export], working: &Path) -> Result<(), BadFiles> {
             return Err(BadFiles::Twice(export.node.clone()));
         }
     }
-    let mut nodes = exports.iter().map(|export| export.node.as_path());
-    let sees = working == Path::new("/")
-        || working.starts_with(SCRATCH)
-        || nodes.any(|node| working.starts_with(node));
-    match sees {
-        true => Ok(()),
-        false => Err(BadFiles::Outside(working.into())),
-    }
+    Ok(())
 }
 
 /// Files with which no job can be served.
@@ -169,13 +160,6 @@ pub enum BadFiles {
     /// Two exports have one place.
     #[error("two directories are to be seen at {}; give each a path of its own", .0.display())]
     Twice(PathBuf),
-    /// Programs would begin where they see nothing.
-    #[error(
-        "the job does not see its working directory {path}: add --mount {path}:{path}, or name \
-         another with --chdir",
-        path = .0.display()
-    )]
-    Outside(PathBuf),
 }
 
 /// A text that names no export.
@@ -216,35 +200,14 @@ mod tests {
             node: node.into(),
             read_only: true,
         };
-        for working in [
-            path,
-            &path.join("deep"),
-            Path::new("/tmp/x"),
-            Path::new("/"),
+        assert_eq!(check(std::slice::from_ref(&own)), Ok(()));
+        for (exports, words) in [
+            (vec![at(path.join("none"), "/data")], "make the directory"),
+            (vec![at(path.join("file"), "/data")], "is no directory"),
+            (vec![own.clone(), own.clone()], "a path of its own"),
+            (vec![own.clone(); MOST_EXPORTS + 1], "at most 128"),
         ] {
-            assert_eq!(check(std::slice::from_ref(&own), working), Ok(()));
-        }
-        let outside = Path::new("/home/nobody");
-        for (exports, working, words) in [
-            (
-                vec![own.clone()],
-                outside,
-                "--mount /home/nobody:/home/nobody",
-            ),
-            (
-                vec![at(path.join("none"), "/data")],
-                path,
-                "make the directory",
-            ),
-            (
-                vec![at(path.join("file"), "/data")],
-                path,
-                "is no directory",
-            ),
-            (vec![own.clone(), own.clone()], path, "a path of its own"),
-            (vec![own.clone(); MOST_EXPORTS + 1], path, "at most 128"),
-        ] {
-            let error = check(&exports, working).unwrap_err().to_string();
+            let error = check(&exports).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -38,7 +38,8 @@ const BATCH: usize = 128;
 const SOCKET_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 /// Time for a worker to end by itself when its job is over.
 const GRACE: Duration = Duration::from_secs(2);
-/// A worker that died is not started again before.
+/// Between two starts of a worker there is as much: one that dies at once is not started all the
+/// time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often workers that are to end are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -213,8 +214,8 @@ struct Engine {
 struct Job {
     setup: Setup,
     worker: Option<Worker>,
-    /// When its last worker died.
-    died: Option<Instant>,
+    /// When its last worker was started.
+    started: Option<Instant>,
 }
 
 struct Worker {
@@ -303,7 +304,7 @@ impl Engine {
             Job {
                 setup,
                 worker: None,
-                died: None,
+                started: None,
             },
         );
     }
@@ -378,12 +379,12 @@ impl Engine {
         let program = &self.program;
         let job = self.jobs.get_mut(&job).ok_or(None)?;
         if job.worker.is_none() {
-            if job.died.is_some_and(|died| died.elapsed() < AGAIN) {
+            if job.started.is_some_and(|started| started.elapsed() < AGAIN) {
                 return Err(None);
             }
+            job.started = Some(Instant::now());
             let started = Worker::start(program, &job.setup);
             let started = started.map_err(|error| Some(format!("no worker: {error}")));
-            job.died = Some(Instant::now()).filter(|_| started.is_err());
             job.worker = Some(started?);
         }
         job.worker.as_mut().ok_or(None)
@@ -430,16 +431,13 @@ impl Engine {
     /// the end of the whole service: calls under way fail, and handles are void.
     fn fail(&mut self, id: JobId, why: Option<String>) {
         let job = self.jobs.get_mut(&id);
-        let Some(worker) = job.and_then(|job| {
-            job.died = Some(Instant::now());
-            job.worker.take()
-        }) else {
+        let Some(worker) = job.and_then(|job| job.worker.take()) else {
             return;
         };
         self.server.begin_again(id);
         self.ending.push((worker.child, Instant::now()));
         let why = why.unwrap_or_else(|| {
-            "the process that carried its calls out has ended; what was open gives EIO".to_owned()
+            "the process that carried its calls out has ended; calls under way gave EIO".to_owned()
         });
         self.tell(id, Some(why));
     }

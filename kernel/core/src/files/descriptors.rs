@@ -33,7 +33,8 @@ pub enum Opened {
     Shipped(Shipped),
 }
 
-/// An open file of an I/O service.
+/// An open file of an I/O service, as it was opened at first; [`super::Origins`] says how it is
+/// open now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shipped {
     /// The service's number for it.

@@ -6,6 +6,8 @@
 //! | [`Files`] | the names, and what a path leads to |
 //! | [`Descriptors`] | the program's open files, with the standard streams among them |
 //! | [`NodeFile`] | the small files of the node |
+//! | [`Origins`] | how files of an I/O service are opened again |
+//! | [`ReadAhead`] | what was read of them beyond what the program asked for |
 //! | [`shared_memory`] | shared memory objects: what a program makes in `/dev/shm` |
 //! | [`channels`] | pipes, event counters and epolls |
 //! | [`ready`] | what poll, select and epoll say of them |
@@ -22,10 +24,12 @@
 //!
 //! Invariant: a path leads nowhere but to these; no answer depends on what other jobs have.
 
+mod ahead;
 pub mod channels;
 mod descriptors;
 mod epoll;
 mod node;
+mod origins;
 mod path;
 pub mod ready;
 pub mod shared_memory;
@@ -35,11 +39,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::objects::ObjectId;
+pub use ahead::{BYTES as AHEAD_BYTES, ReadAhead};
 pub use channels::ChannelId;
 pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Held, Opened, Shipped};
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open};
 pub use node::{NodeFile, PROGRAM_LINK};
+pub use origins::{Identity, Opening, Origins};
 pub use path::{NAME_MAX, PATH_MAX, is_of_node};
 pub use shared_memory::SharedMemory;
 

@@ -135,6 +135,7 @@ fn check(image: &Image) {
         envp: &[],
         random: [0; 16],
         hwcap: 0,
+        user: [0; 2],
     };
     InitialStack::build(image, &start, layout::STACK_TOP).unwrap();
     let entry = fault::decide(&space, image.entry, Access::Execute, None, 1000);

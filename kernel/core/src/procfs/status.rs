@@ -16,6 +16,8 @@ pub struct Status<'a> {
     pub name: &'a str,
     /// Its number.
     pub pid: u32,
+    /// User and group that it is of.
+    pub user: [u32; 2],
     /// Threads that live.
     pub threads: usize,
     /// Bytes of its regions.
@@ -37,7 +39,9 @@ pub fn write(out: &mut impl Write, status: &Status<'_>) -> fmt::Result {
     write_name(out, status.name)?;
     writeln!(out, "\nState:\tR (running)\nTgid:\t{pid}\nPid:\t{pid}")?;
     writeln!(out, "PPid:\t0\nTracerPid:\t0")?;
-    writeln!(out, "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0")?;
+    for (name, number) in ["Uid", "Gid"].into_iter().zip(status.user) {
+        writeln!(out, "{name}:\t{number}\t{number}\t{number}\t{number}")?;
+    }
     for (name, bytes) in [
         ("VmSize", status.size_bytes),
         ("VmHWM", status.peak_bytes),
@@ -86,6 +90,7 @@ mod tests {
     const STATUS: Status<'_> = Status {
         name: "head",
         pid: 5508,
+        user: [1000, 50],
         threads: 3,
         size_bytes: 2928 << 10,
         peak_bytes: 1700 << 10,
@@ -110,8 +115,8 @@ mod tests {
              Pid:\t5508\n\
              PPid:\t0\n\
              TracerPid:\t0\n\
-             Uid:\t0\t0\t0\t0\n\
-             Gid:\t0\t0\t0\t0\n\
+             Uid:\t1000\t1000\t1000\t1000\n\
+             Gid:\t50\t50\t50\t50\n\
              VmSize:\t    2928 kB\n\
              VmHWM:\t    1700 kB\n\
              VmRSS:\t    1620 kB\n\

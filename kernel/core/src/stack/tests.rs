@@ -41,7 +41,7 @@ proptest! {
         let image = synthetic::image();
         let args: Vec<&[u8]> = argv.iter().map(|s| s.as_bytes()).collect();
         let env: Vec<&[u8]> = envp.iter().map(|s| s.as_bytes()).collect();
-        let start = Start { argv: &args, envp: &env, random, hwcap: 0x1234 };
+        let start = Start { argv: &args, envp: &env, random, hwcap: 0x1234, user: [1_000, 50] };
         let stack = InitialStack::build(&image, &start, TOP).unwrap();
         prop_assert_eq!(stack.pointer % 16, 0);
         prop_assert_eq!(stack.pointer + stack.bytes.len() as u64, TOP);
@@ -65,6 +65,8 @@ proptest! {
         prop_assert_eq!(aux[&auxv::PAGESZ], 4096);
         prop_assert_eq!(aux[&auxv::ENTRY], image.entry);
         prop_assert_eq!(aux[&auxv::HWCAP], 0x1234);
+        prop_assert_eq!((aux[&auxv::UID], aux[&auxv::EUID]), (1_000, 1_000));
+        prop_assert_eq!((aux[&auxv::GID], aux[&auxv::EGID]), (50, 50));
         let random_at = (aux[&auxv::RANDOM] - stack.pointer) as usize;
         prop_assert_eq!(&stack.bytes[random_at..random_at + 16], &random);
         let name = args.first().copied().unwrap_or(b"");
@@ -82,6 +84,7 @@ fn too_much_or_a_zero_byte_is_refused() {
             envp: &[],
             random: [0; 16],
             hwcap: 0,
+            user: [0; 2],
         };
         InitialStack::build(&image, &start, TOP).map(|_| ())
     };

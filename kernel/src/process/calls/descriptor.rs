@@ -20,9 +20,9 @@ const NO_LOCK: u16 = 2;
 
 impl Current<'_> {
     pub(super) fn close(&mut self, fd: u64) -> Result<u64, Stop> {
-        let closing = self.thread.progress.and_then(|progress| progress.closing);
-        if let Some(handle) = closing {
-            return self.close_shipped(handle);
+        // The descriptor is gone already.
+        if let Some(shipped) = self.thread.progress.and_then(|progress| progress.closing) {
+            return self.close_shipped(shipped);
         }
         let description = *self.process.files.descriptors.get(fd)?;
         let gone = self.process.files.descriptors.close(fd)?;
@@ -30,9 +30,8 @@ impl Current<'_> {
         match gone {
             // What was written may fail now, which the program is to hear.
             Some(Opened::Shipped(shipped)) if description.writes() => {
-                let handle = self.check_run(shipped)?.handle;
-                self.thread.progress().closing = Some(handle);
-                self.close_shipped(handle)
+                self.thread.progress().closing = Some(shipped);
+                self.close_shipped(shipped)
             }
             gone => {
                 self.let_go(gone);
@@ -41,9 +40,24 @@ impl Current<'_> {
         }
     }
 
-    fn close_shipped(&mut self, handle: u32) -> Result<u64, Stop> {
-        let reply = self.ship(|| Call::new(Op::Close, handle))?;
-        Ok(result_of(&reply)?)
+    /// Closes a file whose descriptor is gone. One that the service has lost is opened again for
+    /// that: where it cannot be, what was written may be lost.
+    fn close_shipped(&mut self, shipped: Shipped) -> Result<u64, Stop> {
+        let is_shipping = self
+            .thread
+            .progress
+            .is_some_and(|progress| progress.shipped.is_some());
+        let handle = match is_shipping {
+            true => Ok(shipped.handle),
+            false => self.current(shipped).map(|current| current.handle),
+        };
+        let reply = handle.and_then(|handle| self.ship(|| Call::new(Op::Close, handle)));
+        if let Err(stop @ Stop::Wait(_)) = reply {
+            return Err(stop);
+        }
+        self.process.files.origins.remove(shipped);
+        self.process.files.ahead.forget(shipped);
+        Ok(result_of(&reply?)?)
     }
 
     /// close_range.
@@ -248,6 +262,7 @@ impl Current<'_> {
         let [Some(source), Some(target)] = files else {
             return Err(Errno::EXDEV.into());
         };
+        self.changed(to, true);
         if flags != 0 {
             return Err(Errno::EINVAL.into());
         }
@@ -279,6 +294,15 @@ impl Current<'_> {
             }
         }
         Ok(copied)
+    }
+
+    /// sendfile from one file of the service to another.
+    pub(super) fn sendfile(&mut self, args: Args) -> Result<u64, Stop> {
+        let [to, from, offset, length, ..] = args;
+        match self.copy_file_range([from, offset, to, 0, length, 0]) {
+            Err(Stop::Errno(Errno::EXDEV)) => Err(self.count_missing_as(Errno::EINVAL)),
+            other => other,
+        }
     }
 
     pub(super) fn fcntl(&mut self, args: Args) -> Result<u64, Stop> {
@@ -342,6 +366,12 @@ impl Current<'_> {
         result_of(&self.ship(|| call)?)?;
         let description = self.process.files.descriptors.get_mut(fd)?;
         description.status = (description.status & !settable) | flags;
+        if let Opened::Shipped(shipped) = description.opened {
+            self.process
+                .files
+                .origins
+                .set_flags(shipped, settable, flags);
+        }
         Ok(0)
     }
 }

@@ -251,7 +251,11 @@ impl Current<'_> {
         let length = u64::from(length as u32).min(ENTRIES_MAX) as usize;
         // An entry is longer here than on the way: what has come fits, but for the last.
         self.make_writable(UserSlice::new(address, length as u64)?)?;
-        let position = self.process.files.descriptors.get(fd)?.position;
+        let description = *self.process.files.descriptors.get(fd)?;
+        let position = description.position;
+        if let Opened::Shipped(shipped) = description.opened {
+            self.process.files.origins.list(shipped, position)?;
+        }
         let reply = self.ship(|| {
             Call::new(Op::ReadDirectory, handle)
                 .with_words([position])

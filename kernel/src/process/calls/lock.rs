@@ -9,7 +9,7 @@
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{fcntl, flock, seek};
-use kernel_core::files::Shipped;
+use kernel_core::files::{Opened, Shipped};
 use kernel_core::program::UserSlice;
 use netstack::files::{Call, Lock, Op};
 use netstack::time::Micros;
@@ -63,10 +63,10 @@ impl Current<'_> {
         };
         let (start, length) = range(base, word(START_AT), word(LENGTH_AT))?;
         let words = [lock as u64, start, length, tests.into()];
-        let told = match self.lock(shipped, words, command == fcntl::SETLKW)? {
-            Some(told) => told,
-            None => return Ok(0),
-        };
+        let told = self.lock(shipped, words, command == fcntl::SETLKW)?;
+        if !tests && (lock != Lock::Free || (start, length) == (0, 0)) {
+            self.locked(fd, false, lock != Lock::Free);
+        }
         if tests {
             match <[u8; TOLD_BYTES]>::try_from(&told[..]) {
                 Ok(told) => {
@@ -96,7 +96,17 @@ impl Current<'_> {
         };
         let waits = operation & flock::NONBLOCK == 0;
         self.lock(shipped, [lock as u64, 0, 0, 0], waits)?;
+        self.locked(fd, true, lock != Lock::WholeFree);
         Ok(0)
+    }
+
+    /// Parts of a file, or the whole of it, are locked, or nothing of it is any more.
+    fn locked(&mut self, fd: u64, whole: bool, is_locked: bool) {
+        if let Ok(description) = self.process.files.descriptors.get(fd)
+            && let Opened::Shipped(shipped) = description.opened
+        {
+            self.process.files.origins.lock(shipped, whole, is_locked);
+        }
     }
 
     /// Has the service lock; what it tells of a test. `waits`: until the lock is free, or a signal
@@ -106,7 +116,7 @@ impl Current<'_> {
         shipped: Shipped,
         words: [u64; 4],
         waits: bool,
-    ) -> Result<Option<alloc::vec::Vec<u8>>, Stop> {
+    ) -> Result<alloc::vec::Vec<u8>, Stop> {
         let is_pausing = self.thread.progress.and_then(|progress| progress.until);
         if let Some(until) = is_pausing {
             if self.is_signal_due() {
@@ -122,7 +132,7 @@ impl Current<'_> {
             call.with_words(words).with_room(TOLD_BYTES)
         })?;
         match result_of(&reply) {
-            Ok(_) => Ok(Some(reply.output)),
+            Ok(_) => Ok(reply.output),
             Err(Errno::EAGAIN | Errno::EACCES) if waits => {
                 let until = time::now() + AGAIN;
                 self.thread.progress().until = Some(until);

@@ -47,8 +47,6 @@ use crate::monitor;
 pub(super) const PID: u64 = 1;
 /// The parent of a program that none has started.
 const NOBODY: u64 = 0;
-/// The user and group every program runs as.
-const ROOT: u64 = 0;
 
 /// Bytes of the SYSCALL instruction.
 const SYSCALL_BYTES: u64 = 2;
@@ -137,6 +135,7 @@ impl Current<'_> {
             sysno::FTRUNCATE => self.ftruncate(args[0], args[1]),
             sysno::FALLOCATE => self.fallocate(args),
             sysno::COPY_FILE_RANGE => self.copy_file_range(args),
+            sysno::SENDFILE => self.sendfile(args),
             sysno::FLOCK => self.flock(args[0], args[1]),
             sysno::STATFS => self.statfs(args[0], args[1]),
             sysno::FSTATFS => self.fstatfs(args[0], args[1]),
@@ -222,7 +221,11 @@ impl Current<'_> {
             sysno::TIMES => self.times(args[0]),
             sysno::SCHED_YIELD => self.sched_yield(),
             sysno::HEARTH_POST => self.hearth_post(args),
-            sysno::HEARTH_WAIT => self.hearth_wait(args),
+            sysno::HEARTH_WAIT => {
+                // What other ranks have changed before they spoke is to be seen.
+                self.process.files.ahead.clear();
+                self.hearth_wait(args)
+            }
             sysno::HEARTH_CANCEL => self.hearth_cancel(args),
             sysno::HEARTH_SELF => self.hearth_self(args),
             sysno::HEARTH_PEER => self.hearth_peer(args),
@@ -255,7 +258,8 @@ impl Current<'_> {
             sysno::GETPPID => Ok(NOBODY),
             sysno::GETPGRP => Ok(PID),
             sysno::GETPGID | sysno::GETSID => self.group(args[0]),
-            sysno::GETUID | sysno::GETEUID | sysno::GETGID | sysno::GETEGID => Ok(ROOT),
+            sysno::GETUID | sysno::GETEUID => Ok(self.process.files.user[0].into()),
+            sysno::GETGID | sysno::GETEGID => Ok(self.process.files.user[1].into()),
             sysno::EXIT => self.exit(args[0]),
             sysno::EXIT_GROUP => Err(Ending::Exited(args[0] as u8).into()),
             sysno::CLONE => self.clone(args),

@@ -99,10 +99,12 @@ impl Current<'_> {
             .map(|region| region.end - region.start);
         let size_bytes = size.sum();
         let peak_bytes = memory.pages_peak() * PAGE_SIZE;
+        let user = self.process.files.user;
         let threads = &self.process.threads;
         let status = status::Status {
             name: PROGRAM,
             pid: PID as u32,
+            user,
             threads: threads.len(),
             size_bytes,
             peak_bytes,

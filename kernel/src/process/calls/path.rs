@@ -18,7 +18,7 @@ use kernel_core::program::UserSlice;
 use netstack::files::{self as wire, Call, FileSystem, METADATA_LEN, Op, Reply, WORKING};
 
 use super::Args;
-use super::shipped::{paths, result_of};
+use super::shipped::{OPENED_LEN, identity_of, paths, result_of};
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 
@@ -70,11 +70,11 @@ impl Current<'_> {
             Where::Service(handle) => handle,
         };
         self.process.files.descriptors.make_room()?;
-        let reply = self.ship(|| {
+        let (run, reply) = self.ship_in_run(|| {
             Call::new(Op::Open, handle)
                 .with_words([flags & !open::CLOEXEC, mode])
                 .with_input(path.clone())
-                .with_room(METADATA_LEN)
+                .with_room(OPENED_LEN)
         })?;
         match result_of(&reply) {
             // What a job was given by name is found by its bare name, as without a service.
@@ -85,7 +85,8 @@ impl Current<'_> {
             }
             Err(errno) => Err(errno.into()),
             Ok(handle) => {
-                let shipped = self.shipped_as(handle, &reply)?;
+                let origin = (directory, &path[..], flags);
+                let shipped = self.shipped_as(handle, run, &reply, origin)?;
                 let opened = self.process.files.descriptors.open_shipped(shipped, flags);
                 // Another thread may have taken the last descriptor meanwhile.
                 if opened.is_err() {
@@ -96,17 +97,40 @@ impl Current<'_> {
         }
     }
 
-    fn shipped_as(&mut self, handle: u64, reply: &Reply) -> Result<Shipped, Errno> {
-        let metadata = wire::Metadata::parse(&reply.output).map_err(|_| Errno::EIO)?;
+    /// What the service has opened in this run, by directory, path and flags.
+    fn shipped_as(
+        &mut self,
+        handle: u64,
+        run: u64,
+        reply: &Reply,
+        (directory, path, flags): (i32, &[u8], u64),
+    ) -> Result<Shipped, Errno> {
+        let (metadata, identity) = identity_of(reply).ok_or(Errno::EIO)?;
         let kind = metadata.mode & hearth_abi::linux::mode::KIND;
-        Ok(Shipped {
+        let shipped = Shipped {
             handle: u32::try_from(handle).map_err(|_| Errno::EIO)?,
-            run: self
-                .services
-                .shipping()
-                .map_or(0, |shipping| shipping.run()),
+            run,
             is_directory: kind == hearth_abi::linux::mode::DIRECTORY,
-        })
+        };
+        let files = &mut self.process.files;
+        let below = match directory {
+            at::CWD => Some(files.working),
+            fd => {
+                let description = files.descriptors.get(fd as u32 as u64);
+                description.ok().map(|description| description.opened)
+            }
+        };
+        // A directory that another thread has closed meanwhile is nowhere.
+        let path = match below {
+            Some(Opened::Shipped(below)) => {
+                let below = (below.handle != WORKING).then_some(below);
+                files.origins.path(below, path)
+            }
+            _ if path.first() == Some(&b'/') => files.origins.path(None, path),
+            _ => None,
+        };
+        files.origins.insert(shipped, path, flags, identity);
+        Ok(shipped)
     }
 
     fn open_here(&mut self, from: Place, path: &[u8], flags: u64, mode: u64) -> Result<u64, Stop> {
@@ -524,7 +548,7 @@ impl Current<'_> {
     pub(super) fn chdir(&mut self, path: u64) -> Result<u64, Stop> {
         match self.named(at::CWD, path, 0)? {
             Named::Node(opened) => self.work_in(opened),
-            Named::Service(handle, path) => self.work_in_service(handle, &path),
+            Named::Service(handle, path) => self.work_in_service(handle, at::CWD, &path),
         }
     }
 
@@ -532,20 +556,21 @@ impl Current<'_> {
         let opened = self.process.files.descriptors.get(fd)?.opened;
         match self.shipped(fd)? {
             // The descriptor may be closed and the directory stays.
-            Some(shipped) => self.work_in_service(shipped.handle, b"."),
+            Some(shipped) => self.work_in_service(shipped.handle, fd as i32, b"."),
             None => self.work_in(opened),
         }
     }
 
-    fn work_in_service(&mut self, handle: u32, path: &[u8]) -> Result<u64, Stop> {
-        let reply = self.ship(|| {
+    fn work_in_service(&mut self, handle: u32, directory: i32, path: &[u8]) -> Result<u64, Stop> {
+        let flags = open::PATH | open::DIRECTORY;
+        let (run, reply) = self.ship_in_run(|| {
             Call::new(Op::Open, handle)
-                .with_words([open::PATH | open::DIRECTORY])
+                .with_words([flags])
                 .with_input(path.to_vec())
-                .with_room(METADATA_LEN)
+                .with_room(OPENED_LEN)
         })?;
         let handle = result_of(&reply)?;
-        let shipped = self.shipped_as(handle, &reply)?;
+        let shipped = self.shipped_as(handle, run, &reply, (directory, path, flags))?;
         self.work_in(Opened::Shipped(shipped))
     }
 
@@ -567,8 +592,8 @@ impl Current<'_> {
             Opened::Place(Place::Root) => b"/".to_vec(),
             Opened::Place(Place::SharedDirectory) => Place::SHARED_PATH.to_vec(),
             Opened::Shipped(shipped) => {
-                let reply =
-                    self.ship(|| Call::new(Op::Path, shipped.handle).with_room(PATH_MAX))?;
+                let handle = self.current(shipped)?.handle;
+                let reply = self.ship(|| Call::new(Op::Path, handle).with_room(PATH_MAX))?;
                 result_of(&reply)?;
                 reply.output
             }
@@ -630,10 +655,17 @@ impl Current<'_> {
     /// A call that changes what a descriptor refers to.
     pub(super) fn change_open(&mut self, fd: u64, op: Op, words: [u64; 4]) -> Result<u64, Stop> {
         let named = self.named_by_descriptor(fd)?;
-        self.change_named(named, op, words)
+        if op != Op::Sync {
+            self.changed(fd, true);
+        }
+        let value = self.change_named(named, op, words)?;
+        if op == Op::Sync {
+            self.changed(fd, false);
+        }
+        Ok(value)
     }
 
-    fn named_by_descriptor(&mut self, fd: u64) -> Result<Named, Errno> {
+    fn named_by_descriptor(&mut self, fd: u64) -> Result<Named, Stop> {
         let opened = self.process.files.descriptors.get(fd)?.opened;
         Ok(match self.shipped(fd)? {
             Some(shipped) => Named::Service(shipped.handle, Vec::new()),
@@ -651,10 +683,12 @@ impl Current<'_> {
         let path = self.read_path(path)?;
         if path.is_empty() && flags & at::EMPTY_PATH != 0 {
             if directory != at::CWD {
-                return Ok(self.named_by_descriptor(directory as u32 as u64)?);
+                return self.named_by_descriptor(directory as u32 as u64);
             }
             return Ok(match self.process.files.working {
-                Opened::Shipped(shipped) => Named::Service(shipped.handle, Vec::new()),
+                Opened::Shipped(shipped) => {
+                    Named::Service(self.current(shipped)?.handle, Vec::new())
+                }
                 here => Named::Node(here),
             });
         }
@@ -669,7 +703,7 @@ impl Current<'_> {
     }
 
     /// Whose a path is, and where it begins.
-    fn place_of(&mut self, directory: i32, path: &[u8]) -> Result<Where, Errno> {
+    fn place_of(&mut self, directory: i32, path: &[u8]) -> Result<Where, Stop> {
         if path.first() == Some(&b'/') {
             return Ok(match self.ships() && !is_of_node(path) {
                 true => Where::Service(WORKING),
@@ -683,9 +717,9 @@ impl Current<'_> {
         match opened {
             Opened::Place(place) if place.is_directory() => Ok(Where::Node(place)),
             Opened::Shipped(shipped) if shipped.is_directory => {
-                Ok(Where::Service(self.check_run(shipped)?.handle))
+                Ok(Where::Service(self.current(shipped)?.handle))
             }
-            _ => Err(Errno::ENOTDIR),
+            _ => Err(Errno::ENOTDIR.into()),
         }
     }
 

@@ -1,6 +1,11 @@
 //! Calls that an I/O service carries out: shipping one, and moving the bytes of reads and writes.
 //!
-//! Neighbours: `agent::shipping` has the calls under way, [`super::path`] the calls on names.
+//! When the service has died, calls under way fail with EIO. Files that were open are opened again
+//! when they are next used ([`Current::current`]), and a call that was not carried out is made once
+//! more.
+//!
+//! Neighbours: `agent::shipping` has the calls under way, [`super::path`] the calls on names,
+//! `kernel_core::files::Origins` how files are opened again.
 //!
 //! Invariant: a call that was shipped is not shipped again by the thread that waits for it, and a
 //! reply is given up only when what it brought has reached the program. A read or write is of the
@@ -10,8 +15,11 @@
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::files::{Held, Opened, Place, Shipped};
-use netstack::files::{Call, MAX_TRANSFER, Op, Reply, WORKING};
+use hearth_abi::linux::open;
+use kernel_core::files::{AHEAD_BYTES, Held, Identity, Opened, Opening, Place, Shipped};
+use netstack::files::{
+    BOOT_LEN, Call, MAX_TRANSFER, METADATA_LEN, Metadata, NOT_CARRIED_OUT, Op, Reply, WORKING,
+};
 
 use super::buffers::Buffers;
 use crate::process::current::Current;
@@ -29,8 +37,8 @@ const LITTLE_BYTES: usize = 4096;
 /// A read or write as far as it has come.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::process) struct Transfer {
-    /// What it reads or writes.
-    shipped: Shipped,
+    /// What it reads or writes, as it was opened at first.
+    file: Shipped,
     held: Held,
     /// It moves the position of the description.
     moves: bool,
@@ -46,6 +54,8 @@ pub(in crate::process) struct Transfer {
     error: Option<Errno>,
     /// Of a file that is appended to: where it ends now.
     end: Option<u64>,
+    /// Changes that were known when more was asked for than the program wants.
+    changes: Option<u64>,
 }
 
 impl Transfer {
@@ -95,14 +105,13 @@ impl Current<'_> {
     }
 
     /// What an I/O service has open behind a descriptor; `None` where it is something else. EIO
-    /// where the service that had it open is gone.
-    pub(super) fn shipped(&mut self, fd: u64) -> Result<Option<Shipped>, Errno> {
+    /// where the service that had it open is gone, and it cannot be opened again.
+    pub(super) fn shipped(&mut self, fd: u64) -> Result<Option<Shipped>, Stop> {
         if let Some(transfer) = self.transfer() {
-            return self.check_run(transfer.shipped).map(Some);
+            return self.current(transfer.file).map(Some);
         }
-        let opened = self.process.files.descriptors.get(fd)?.opened;
-        match opened {
-            Opened::Shipped(shipped) => self.check_run(shipped).map(Some),
+        match self.process.files.descriptors.get(fd)?.opened {
+            Opened::Shipped(file) => self.current(file).map(Some),
             _ => Ok(None),
         }
     }
@@ -112,28 +121,89 @@ impl Current<'_> {
         self.thread.progress.and_then(|progress| progress.transfer)
     }
 
-    /// EIO where the run of the service that gave a handle is over.
-    pub(super) fn check_run(&mut self, shipped: Shipped) -> Result<Shipped, Errno> {
-        let run = self.services.shipping().map(|shipping| shipping.run());
+    /// A file with the handle that it has in this run of the service. It is opened again where the
+    /// run is over that it was opened in; EIO where it cannot be.
+    pub(super) fn current(&mut self, shipped: Shipped) -> Result<Shipped, Stop> {
         // The working directory is the same one in every run.
-        let is_valid = shipped.handle == WORKING || run == Some(shipped.run);
-        match is_valid {
-            true => Ok(shipped),
-            false => Err(Errno::EIO),
+        if shipped.handle == WORKING {
+            return Ok(shipped);
+        }
+        loop {
+            let shipping = self.services.shipping().ok_or(Errno::EIO)?;
+            let origins = &mut self.process.files.origins;
+            let run = shipping.run();
+            if let Some(handle) = origins.handle(shipped, run)? {
+                return Ok(Shipped {
+                    handle,
+                    run,
+                    ..shipped
+                });
+            }
+            let Some(opening) = origins.opening(shipped) else {
+                let (flags, path) = origins.begin(shipped)?;
+                let call = Call::new(Op::Open, WORKING)
+                    .with_words([flags])
+                    .with_input(path.to_vec())
+                    .with_room(OPENED_LEN);
+                if let Ok(number) = shipping.submit(time::now(), call) {
+                    origins.begun(shipped, Opening { number, run });
+                }
+                return Err(Stop::news());
+            };
+            let (replied, reply) = shipping.take(opening.number).ok_or(Stop::news())?;
+            let opened = result_of(&reply).ok().and_then(|handle| {
+                let handle = u32::try_from(handle).ok()?;
+                Some((handle, replied, identity_of(&reply)?.1))
+            });
+            // It has no process to open it by, for a moment.
+            if reply.result == -i64::from(Errno::EIO.number()) && replied == run {
+                origins.again(shipped);
+                return Err(Errno::EIO.into());
+            }
+            // Meanwhile the service has died once more.
+            if replied != run || opening.run != run || reply.result == NOT_CARRIED_OUT {
+                origins.again(shipped);
+                continue;
+            }
+            let is_it = origins.end(shipped, opened);
+            if let (Err(_), Some((handle, ..))) = (is_it, opened) {
+                shipping.close(time::now(), run, handle);
+            }
+            // Who else waits for the file looks again.
+            self.process.threads.wake_news();
+            is_it?;
         }
     }
 
     /// Has the service carry out a call, and waits for its reply: the same call must come here
     /// again when the thread goes on.
     pub(super) fn ship(&mut self, call: impl FnOnce() -> Call) -> Result<Reply, Stop> {
+        Ok(self.ship_in_run(call)?.1)
+    }
+
+    /// The same; with the run of the service that a handle in the reply is of.
+    pub(super) fn ship_in_run(
+        &mut self,
+        call: impl FnOnce() -> Call,
+    ) -> Result<(u64, Reply), Stop> {
         let waited = self.thread.progress.and_then(|progress| progress.shipped);
+        let call = call();
         if let Some(number) = waited {
-            let reply = self.shipping()?.take(number).ok_or(Stop::news())?;
+            let (run, reply) = self.shipping()?.take(number).ok_or(Stop::news())?;
             self.thread.progress().shipped = None;
             self.tell_room();
-            return Ok(reply);
+            if changes(&call) {
+                self.process.files.ahead.clear();
+            }
+            return match reply.result {
+                // Once more from the start, with handles of another run.
+                NOT_CARRIED_OUT => Err(Stop::news_until(time::now())),
+                _ => Ok((run, reply)),
+            };
         }
-        let call = call();
+        if changes(&call) {
+            self.process.files.ahead.clear();
+        }
         if self.has_room_for(call.room as usize + call.input.len())?
             && let Ok(number) = self.shipping()?.submit(time::now(), call)
         {
@@ -162,6 +232,13 @@ impl Current<'_> {
         }
     }
 
+    /// Whether there is memory for a read ahead beside what is under way: for what is kept, what
+    /// replaces it, and its fragments.
+    fn has_room_ahead(&mut self) -> Result<bool, Errno> {
+        let needed = self.shipping()?.promised() + 3 * AHEAD_BYTES as u64;
+        Ok(self.services.exchange().has_room(needed))
+    }
+
     /// Replies have been taken: who waits for memory looks again.
     fn tell_room(&mut self) {
         let shipping = self.services.shipping();
@@ -175,11 +252,21 @@ impl Current<'_> {
         if let Some(Opened::Place(Place::SharedMemory(_))) = opened {
             self.forget_shared();
         }
-        if let Some(Opened::Shipped(shipped)) = opened
-            && self.check_run(shipped).is_ok()
-            && let Some(shipping) = self.services.shipping()
-        {
-            shipping.close(time::now(), shipped.handle);
+        let Some(Opened::Shipped(shipped)) = opened else {
+            return;
+        };
+        self.process.files.ahead.forget(shipped);
+        let origins = &mut self.process.files.origins;
+        let opening = origins.opening(shipped);
+        let gone = origins.remove(shipped);
+        let Some(shipping) = self.services.shipping() else {
+            return;
+        };
+        if let Some(opening) = opening {
+            shipping.forget(time::now(), opening.number);
+        }
+        if let Some((handle, run)) = gone {
+            shipping.close(time::now(), run, handle);
         }
     }
 
@@ -197,6 +284,15 @@ impl Current<'_> {
         }
     }
 
+    /// What a descriptor refers to was changed, or (`is_changed` false) has been synchronised.
+    pub(super) fn changed(&mut self, fd: u64, is_changed: bool) {
+        if let Ok(description) = self.process.files.descriptors.get(fd)
+            && let Opened::Shipped(shipped) = description.opened
+        {
+            self.process.files.origins.change(shipped, is_changed);
+        }
+    }
+
     /// read of what a service has open, from where the description is, or from `offset`.
     pub(super) fn read_shipped(
         &mut self,
@@ -205,8 +301,9 @@ impl Current<'_> {
         offset: Option<u64>,
         to: Buffers,
     ) -> Result<u64, Stop> {
-        self.move_shipped(fd, shipped, offset, |current, transfer| {
-            current.read_pieces(transfer, to)
+        self.move_shipped(fd, offset, |current, transfer| {
+            current.read_kept(transfer, to)?;
+            current.read_pieces(shipped, transfer, to)
         })
     }
 
@@ -218,9 +315,15 @@ impl Current<'_> {
         offset: Option<u64>,
         from: Buffers,
     ) -> Result<u64, Stop> {
-        self.move_shipped(fd, shipped, offset, |current, transfer| {
-            current.write_pieces(transfer, from)
-        })
+        let written = self.move_shipped(fd, offset, |current, transfer| {
+            let origins = &mut current.process.files.origins;
+            origins.change(transfer.file, true);
+            current.write_pieces(shipped, transfer, from)
+        });
+        if !matches!(written, Err(Stop::Wait(_))) {
+            self.process.files.ahead.clear();
+        }
+        written
     }
 
     /// Reads or writes; the description's position moves with it unless there is an offset. One
@@ -228,13 +331,12 @@ impl Current<'_> {
     fn move_shipped(
         &mut self,
         fd: u64,
-        shipped: Shipped,
         offset: Option<u64>,
         pieces: impl FnOnce(&mut Self, &mut Transfer) -> Result<(), Stop>,
     ) -> Result<u64, Stop> {
         let mut transfer = match self.transfer() {
             Some(transfer) => transfer,
-            None => self.begin_transfer(fd, shipped, offset)?,
+            None => self.begin_transfer(fd, offset)?,
         };
         let outcome = pieces(self, &mut transfer);
         if let Err(stop @ Stop::Wait(_)) = outcome {
@@ -254,21 +356,19 @@ impl Current<'_> {
     }
 
     /// Begins a read or write; waits while another one moves the same position.
-    fn begin_transfer(
-        &mut self,
-        fd: u64,
-        shipped: Shipped,
-        offset: Option<u64>,
-    ) -> Result<Transfer, Stop> {
+    fn begin_transfer(&mut self, fd: u64, offset: Option<u64>) -> Result<Transfer, Stop> {
         let descriptors = &mut self.process.files.descriptors;
         let description = descriptors.get_mut(fd)?;
+        let Opened::Shipped(file) = description.opened else {
+            return Err(Errno::EBADF.into());
+        };
         if offset.is_none() && description.is_moving {
             return Err(Stop::news());
         }
         description.is_moving |= offset.is_none();
         let base = offset.unwrap_or(description.position);
         Ok(Transfer {
-            shipped,
+            file,
             held: descriptors.hold(fd)?,
             moves: offset.is_none(),
             base,
@@ -278,6 +378,7 @@ impl Current<'_> {
             ended: false,
             error: None,
             end: None,
+            changes: None,
         })
     }
 
@@ -299,25 +400,63 @@ impl Current<'_> {
         self.let_go(gone);
     }
 
-    fn read_pieces(&mut self, transfer: &mut Transfer, to: Buffers) -> Result<(), Stop> {
+    /// Takes what was read ahead, of a read that has just begun.
+    fn read_kept(&mut self, transfer: &mut Transfer, to: Buffers) -> Result<(), Stop> {
+        if !transfer.moves || transfer.asked > 0 {
+            return Ok(());
+        }
+        let file = transfer.file;
         let wanted = self.bytes_of(to)?;
+        let ahead = &self.process.files.ahead;
+        let kept = ahead.bytes(file, transfer.base, time::now().as_micros());
+        let kept = kept[..kept.len().min(wanted as usize)].to_vec();
+        if !kept.is_empty() {
+            self.scatter(to, 0, &kept)?;
+            self.process.files.ahead.take(file, kept.len());
+            transfer.asked = kept.len() as u64;
+            transfer.done = transfer.asked;
+        }
+        Ok(())
+    }
+
+    /// Of a file that is read in small pieces one after another, more is asked for than `to` takes.
+    fn read_pieces(
+        &mut self,
+        shipped: Shipped,
+        transfer: &mut Transfer,
+        to: Buffers,
+    ) -> Result<(), Stop> {
+        let wanted = self.bytes_of(to)?;
+        let goes_on = transfer.moves && wanted < AHEAD_BYTES as u64;
+        let file = goes_on.then_some(transfer.file);
         loop {
-            if let Some((number, reply)) = self.first_reply(transfer)? {
-                let arrived = result_of(&reply).map(|_| reply.output.len());
+            if let Some((number, run, reply)) = self.first_reply(transfer)? {
+                let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes as usize);
+                let arrived = result_of(&reply).map(|_| reply.output.len().min(asked));
                 let copied = match arrived {
                     Ok(_) if transfer.ended => Ok(()),
-                    Ok(_) => self.scatter(to, transfer.done, &reply.output),
+                    Ok(arrived) => self.scatter(to, transfer.done, &reply.output[..arrived]),
                     Err(errno) => Err(errno.into()),
                 };
                 match (copied, arrived) {
                     (Err(stop @ Stop::Wait(_)), _) => {
-                        self.shipping()?.put_back(number, reply);
+                        self.shipping()?.put_back(number, (run, reply));
                         return Err(stop);
                     }
                     (Ok(()), Ok(arrived)) if !transfer.ended => {
-                        let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes as usize);
                         transfer.done += arrived as u64;
                         transfer.ended = arrived < asked;
+                        if let Some(file) = file {
+                            let end = transfer.base + transfer.done;
+                            let rest = reply.output[arrived..].to_vec();
+                            let now = time::now().as_micros();
+                            let ahead = &mut self.process.files.ahead;
+                            ahead.keep(file, end, rest, now);
+                            // What changed meanwhile may be in it, or not.
+                            if transfer.changes != Some(ahead.changes()) {
+                                ahead.discard(file);
+                            }
+                        }
                     }
                     (Ok(()), _) => {}
                     (Err(Stop::Errno(errno)), _) => transfer.stop(errno),
@@ -337,9 +476,17 @@ impl Current<'_> {
                     }
                     Err(stop) => return Err(stop),
                 };
-                let call = Call::new(Op::Read, transfer.shipped.handle)
-                    .with_words([transfer.base + transfer.asked])
-                    .with_room((room - transfer.asked) as usize);
+                let at = transfer.base + transfer.asked;
+                let ahead = &self.process.files.ahead;
+                let goes_on = file.is_some_and(|file| ahead.goes_on(file, at)) && room == end;
+                transfer.changes = goes_on.then(|| ahead.changes());
+                let bytes = match goes_on && self.has_room_ahead()? {
+                    true => AHEAD_BYTES,
+                    false => (room - transfer.asked) as usize,
+                };
+                let call = Call::new(Op::Read, shipped.handle)
+                    .with_words([at])
+                    .with_room(bytes);
                 self.ship_piece(transfer, call, (room - transfer.asked) as u32)?;
                 continue;
             }
@@ -350,13 +497,18 @@ impl Current<'_> {
         }
     }
 
-    fn write_pieces(&mut self, transfer: &mut Transfer, from: Buffers) -> Result<(), Stop> {
+    fn write_pieces(
+        &mut self,
+        shipped: Shipped,
+        transfer: &mut Transfer,
+        from: Buffers,
+    ) -> Result<(), Stop> {
         let wanted = self.bytes_of(from)?;
         let appends = self.process.files.descriptors.held(transfer.held).appends();
         // What is appended goes behind what was appended before.
         let most = if appends { 1 } else { PIECES };
         loop {
-            if let Some((_, reply)) = self.first_reply(transfer)? {
+            if let Some((_, _, reply)) = self.first_reply(transfer)? {
                 let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes.into());
                 match result_of(&reply) {
                     Ok(_) if transfer.ended => {}
@@ -387,7 +539,7 @@ impl Current<'_> {
                     }
                     Err(stop) => return Err(stop),
                 }
-                let call = Call::new(Op::Write, transfer.shipped.handle)
+                let call = Call::new(Op::Write, shipped.handle)
                     .with_words([transfer.base + transfer.asked])
                     .with_input(input)
                     .with_room(if appends { END_BYTES } else { 0 });
@@ -401,13 +553,24 @@ impl Current<'_> {
         }
     }
 
-    /// The reply to the first piece under way, if it is here.
-    fn first_reply(&mut self, transfer: &Transfer) -> Result<Option<(u64, Reply)>, Stop> {
+    /// The reply to the first piece under way, if it is here: number, run, reply. Where no run of
+    /// the service has carried the piece out, all pieces from it on are asked for once more.
+    fn first_reply(&mut self, transfer: &mut Transfer) -> Result<Option<(u64, u64, Reply)>, Stop> {
         let Some((number, _)) = transfer.pieces[0] else {
             return Ok(None);
         };
-        let reply = self.shipping()?.take(number);
-        Ok(reply.map(|reply| (number, reply)))
+        let shipping = self.shipping()?;
+        let Some((run, reply)) = shipping.take(number) else {
+            return Ok(None);
+        };
+        if reply.result == NOT_CARRIED_OUT {
+            for (number, _) in transfer.pieces.iter_mut().filter_map(Option::take) {
+                shipping.forget(time::now(), number);
+            }
+            transfer.asked = transfer.done;
+            return Err(Stop::news_until(time::now()));
+        }
+        Ok(Some((number, run, reply)))
     }
 
     /// Bytes of the next piece to ask for; `None`: none now.
@@ -434,6 +597,9 @@ impl Current<'_> {
     }
 
     fn ship_piece(&mut self, transfer: &mut Transfer, call: Call, bytes: u32) -> Result<(), Stop> {
+        if changes(&call) {
+            self.process.files.ahead.clear();
+        }
         match self.shipping()?.submit(time::now(), call) {
             Ok(number) => {
                 transfer.push(number, bytes);
@@ -456,8 +622,39 @@ fn zeroed(bytes: usize) -> Option<Vec<u8>> {
     Some(buffer)
 }
 
+/// Whether a call may change what a file holds, or is one by which ranks agree on that.
+fn changes(call: &Call) -> bool {
+    match call.op {
+        Op::Open => call.words[0] & (open::CREATE | open::TRUNCATE) != 0,
+        Op::Close
+        | Op::Read
+        | Op::ReadDirectory
+        | Op::Stat
+        | Op::StatFileSystem
+        | Op::Access
+        | Op::ReadLink
+        | Op::Seek
+        | Op::Path => false,
+        _ => true,
+    }
+}
+
 /// Bytes of the position that an appending write answers with.
 const END_BYTES: usize = 8;
+/// Bytes of what a call answers that opens a file.
+pub(super) const OPENED_LEN: usize = METADATA_LEN + BOOT_LEN;
+
+/// What was opened, from the reply to the call that did.
+pub(super) fn identity_of(reply: &Reply) -> Option<(Metadata, Identity)> {
+    let metadata = Metadata::parse(&reply.output).ok()?;
+    let boot = reply.output.get(METADATA_LEN..OPENED_LEN)?;
+    let identity = Identity {
+        device: metadata.device,
+        inode: metadata.inode,
+        boot: u64::from_le_bytes(boot.try_into().ok()?),
+    };
+    Some((metadata, identity))
+}
 
 /// A path as the input of a call, or two with a zero byte between.
 pub(super) fn paths(first: &[u8], second: &[u8]) -> Vec<u8> {

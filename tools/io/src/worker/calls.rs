@@ -209,9 +209,11 @@ fn open_file(handles: &Handles, rank: Rank, call: &Call) -> Result<Reply, Errno>
         _ => return Err(Errno::ENXIO),
     }
     let handle = room.fill(descriptor, (stat.st_dev, stat.st_ino))?;
+    let mut output = metadata(&stat).to_bytes();
+    output.extend(handles.boot.to_le_bytes());
     Ok(Reply {
         result: handle.into(),
-        output: metadata(&stat).to_bytes(),
+        output,
     })
 }
 

@@ -35,6 +35,8 @@ pub struct Open {
 /// The open files of all ranks of a job.
 #[derive(Debug)]
 pub struct Handles {
+    /// A number that is another after each boot of this machine.
+    pub boot: u64,
     working: Arc<Open>,
     budget: Arc<Budget>,
     open: Mutex<HashMap<Rank, Files>>,
@@ -60,10 +62,11 @@ pub struct Room<'a> {
 }
 
 impl Handles {
-    /// With the directory that programs begin in.
-    pub fn new(working: OwnedFd) -> Self {
+    /// With the directory that programs begin in, in this boot of the machine.
+    pub fn new(working: OwnedFd, boot: u64) -> Self {
         let budget = Arc::<Budget>::default();
         Self {
+            boot,
             working: Arc::new(Open {
                 file: File::from(working),
                 id: (0, 0),

@@ -21,6 +21,8 @@ use handles::Handles;
 
 /// Threads that carry calls out: each waits for a disk most of the time.
 const THREADS: usize = 16;
+/// Where the kernel tells which boot this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Name of the command by which a program that has the service starts its worker.
 pub const COMMAND: &str = "io-worker";
 
@@ -51,8 +53,9 @@ fn serve(socket: &UnixDatagram) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let setup: Setup = serde_json::from_slice(&packet[..length])
         .map_err(|error| format!("what to serve was not understood: {error}"))?;
+    let boot = this_boot()?;
     let working = enclosure::enter(&setup)?;
-    let handles = Handles::new(working);
+    let handles = Handles::new(working, boot);
     socket
         .send(message::READY)
         .map_err(|error| error.to_string())?;
@@ -70,6 +73,15 @@ fn serve(socket: &UnixDatagram) -> Result<(), String> {
         work(socket, &handles);
     });
     Ok(())
+}
+
+/// A number that is another after each boot of this machine.
+fn this_boot() -> Result<u64, String> {
+    let text = std::fs::read_to_string(BOOT_ID);
+    let text = text.map_err(|error| format!("{BOOT_ID}: {error}"))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let first = digits.get(..16).unwrap_or_default();
+    u64::from_str_radix(first, 16).map_err(|_| format!("{BOOT_ID} has no number: {text:?}"))
 }
 
 /// What one thread does.

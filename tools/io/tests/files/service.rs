@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hearth_io::{Export, Service};
-use netstack::files::{Call, Entry, Lock, MAX_TRANSFER, Metadata, Op, WORKING};
+use netstack::files::{Call, Entry, Lock, MAX_TRANSFER, Metadata, NOT_CARRIED_OUT, Op, WORKING};
 use netstack::ids::Rank;
 
 use super::node::{
@@ -248,7 +248,9 @@ fn a_worker_that_dies_costs_what_was_open_and_another_serves_on() {
     let worker = nix::unistd::Pid::from_raw(worker.trim().parse().expect("a number"));
     nix::sys::signal::kill(worker, nix::sys::signal::Signal::SIGKILL).expect("killed");
     let run = node.run();
-    assert_eq!(node.read(handle, 0, 6).result, EIO);
+    // Either it was given to the worker, or the service knew of its death.
+    let result = node.read(handle, 0, 6).result;
+    assert!([EIO, NOT_CARRIED_OUT].contains(&result), "{result}");
     let problem = service.next_problem().expect("told");
     assert!(problem.job == JOB && problem.why.contains("ended"));
     // A second later another begins. What was open is of the run before, and is none of this one:
@@ -257,8 +259,8 @@ fn a_worker_that_dies_costs_what_was_open_and_another_serves_on() {
     let again = node.open_ok("f", RDWR);
     assert!(node.run() > run);
     assert_eq!(node.read(again, 0, 10).output, b"before");
-    // Who made no call meanwhile hears of it at its next one, once.
-    assert_eq!(other.open("g", RDWR), EIO);
+    // Who made no call meanwhile hears of it at its next one, which nobody carries out.
+    assert_eq!(other.open("g", RDWR), NOT_CARRIED_OUT);
     other.open_ok("g", RDWR);
 }
 

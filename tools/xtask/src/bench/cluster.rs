@@ -144,9 +144,8 @@ impl Cluster {
             .context("hearth list --machines --json names no process of a machine")
     }
 
-    /// Bytes that each interface of the cluster's network has received and sent, as the host
-    /// counted them.
-    pub fn counters(&self) -> Result<BTreeMap<String, (u64, u64)>> {
+    /// What each interface of the cluster's network has received and sent, as the host counted it.
+    pub fn counters(&self) -> Result<BTreeMap<String, Counters>> {
         let text = std::fs::read_to_string(format!("/proc/{}/net/dev", self.inside()?))?;
         Ok(parse_counters(&text))
     }
@@ -245,13 +244,41 @@ impl Drop for FileServer {
     }
 }
 
-/// Reads `/proc/net/dev`: interface, bytes received, bytes sent.
-fn parse_counters(text: &str) -> BTreeMap<String, (u64, u64)> {
+/// What an interface has moved one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes.
+    pub bytes: u64,
+    /// Packets.
+    pub packets: u64,
+}
+
+/// What an interface has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counters {
+    /// From the machine that is behind it.
+    pub received: Moved,
+    /// To that machine.
+    pub sent: Moved,
+}
+
+/// Reads `/proc/net/dev`.
+fn parse_counters(text: &str) -> BTreeMap<String, Counters> {
     text.lines()
         .filter_map(|line| {
             let (name, counters) = line.split_once(':')?;
             let counter = |index| counters.split_whitespace().nth(index)?.parse().ok();
-            Some((name.trim().to_owned(), (counter(0)?, counter(8)?)))
+            let moved = |first: usize| {
+                Some(Moved {
+                    bytes: counter(first)?,
+                    packets: counter(first + 1)?,
+                })
+            };
+            let counters = Counters {
+                received: moved(0)?,
+                sent: moved(8)?,
+            };
+            Some((name.trim().to_owned(), counters))
         })
         .collect()
 }
@@ -264,7 +291,12 @@ mod tests {
     fn counters_are_found_by_interface() {
         let text = "Inter-| Receive\n face |bytes\n  n0: 70 1 0 0 0 0 0 0 900 3 0 0 0 0 0 0\n";
         let all = parse_counters(text);
-        assert_eq!(all.get("n0"), Some(&(70, 900)));
+        let moved = |bytes, packets| Moved { bytes, packets };
+        let counters = Counters {
+            received: moved(70, 1),
+            sent: moved(900, 3),
+        };
+        assert_eq!(all.get("n0"), Some(&counters));
         assert_eq!(all.len(), 1);
     }
 }

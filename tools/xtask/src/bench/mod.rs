@@ -2,11 +2,10 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every
 //! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
-//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`launch`], [`noise`], [`openmp`],
-//! [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer that they compare with,
-//! [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a peer on them, [`links`]
-//! knows what limited links can do.
-//! [`record`] keeps figures in docs/.
+//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`files`], [`launch`], [`noise`],
+//! [`openmp`], [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer that they
+//! compare with, [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a peer on them,
+//! [`links`] knows what limited links can do. [`record`] keeps figures in docs/.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly
 //! says `refused` with the reason and misses its goal. Busy processors can only lengthen a time, so
@@ -19,6 +18,7 @@ mod call;
 mod cluster;
 mod control_test;
 mod exchange;
+mod files;
 mod launch;
 mod links;
 mod linux;
@@ -168,8 +168,8 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange, launch, noise, openmp, overlay, packet or
-    /// queue; without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
+    /// Benchmark: alloc, boot, broadcast, call, exchange, files, launch, noise, openmp, overlay,
+    /// packet or queue; without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
     #[arg(required_unless_present = "write")]
     pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.
@@ -208,6 +208,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "broadcast" => broadcast::run(workspace, &mut report)?,
         "call" => call::run(workspace, &mut report)?,
         "exchange" => exchange::run(workspace, &mut report)?,
+        "files" => files::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
         "noise" => noise::run(workspace, &mut report)?,
         "openmp" => openmp::run(workspace, &mut report)?,
@@ -217,7 +218,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         other => {
             bail!(
                 "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, \
-                 exchange, launch, noise, openmp, overlay, packet, queue"
+                 exchange, files, launch, noise, openmp, overlay, packet, queue"
             )
         }
     }

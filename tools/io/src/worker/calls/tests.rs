@@ -39,7 +39,7 @@ fn open_directory(path: &Path) -> File {
 impl Worker {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a directory");
-        let handles = Handles::new(open_directory(folder.path()).into());
+        let handles = Handles::new(open_directory(folder.path()).into(), 1);
         Self { handles, folder }
     }
 

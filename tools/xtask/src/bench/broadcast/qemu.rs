@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::super::cluster::Cluster;
+use super::super::cluster::{Cluster, Counters};
 use super::super::links::{self, Processors, limit_s};
 use super::super::{Goal, Report, Row, median, ready};
 use super::{RATIO_MOST, payload};
@@ -165,13 +165,14 @@ fn cast(cluster: &Cluster, kind: &Kind, scheme: &str, folder: &Path, serial: u64
         "not every node got it: {done}"
     );
     let moved = |interface: &str| -> Result<(f64, f64)> {
-        let of = |counters: &std::collections::BTreeMap<String, (u64, u64)>| {
+        let of = |counters: &std::collections::BTreeMap<String, Counters>| {
             counters.get(interface).copied()
         };
         let (from, to) = of(&before)
             .zip(of(&after))
             .with_context(|| format!("{interface} is gone"))?;
-        Ok(((to.0 - from.0) as f64, (to.1 - from.1) as f64))
+        let received = to.received.bytes - from.received.bytes;
+        Ok((received as f64, (to.sent.bytes - from.sent.bytes) as f64))
     };
     let mut node_bytes: f64 = 0.0;
     for node in 0..kind.nodes {

@@ -1,0 +1,296 @@
+//! `cargo xtask bench files`: files of the user, read and written by ranks on real kernels in QEMU.
+//! Cases `bulk-NODES/RATE/write` and `/read` are behind limited links, as a ratio to what the
+//! service's link needs for the bytes; cases `small/WHAT` count round trips.
+//!
+//! Key types: [`Bulk`], [`Small`]. The program `ranks-files-time` measures with the nodes' clocks.
+//! Neighbours: `super::{cluster, links}`.
+//!
+//! Invariant: what a rank wrote is compared here, and what it reads is compared by it, to the byte;
+//! a figure is given only when the limits were where they belong and the processors had something
+//! left over.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::cluster::Cluster;
+use super::links::{self, Processors};
+use super::{Goal, Report, Row, ready};
+use crate::workspace::Workspace;
+
+const CLUSTER: &str = "bench-files";
+/// Bytes of a call.
+const CALL_BYTES: u64 = 1 << 20;
+/// Calls of a job before those that count: the emulator translates what it runs for the first time.
+const WARM_UP: u64 = 2;
+/// Bytes of the file that is opened, read and closed, and names in the directory that is listed.
+const SMALL_BYTES: usize = 4096;
+const NAMES: usize = 1_000;
+
+/// Bulk data: so many nodes, behind links of this rate, read and write so many calls each.
+#[derive(Debug, Clone, Copy)]
+struct Bulk {
+    nodes: u64,
+    /// As `hearth up --rate` has it.
+    rate: &'static str,
+    bits_per_second: u64,
+    calls: u64,
+    /// What it shall need at most, in times of what the service's link needs.
+    ratio_most: f64,
+}
+
+const BULKS: [Bulk; 2] = [
+    Bulk {
+        nodes: 1,
+        rate: "20mbit",
+        bits_per_second: 20_000_000,
+        calls: 64,
+        ratio_most: 1.10,
+    },
+    Bulk {
+        nodes: 8,
+        rate: "20mbit",
+        bits_per_second: 20_000_000,
+        calls: 8,
+        ratio_most: 1.15,
+    },
+];
+
+/// Small calls: what `ranks-files-time` is told, how often in a job, and the round trips that it
+/// shall cost at most.
+#[derive(Debug, Clone, Copy)]
+struct Small {
+    what: &'static str,
+    count: u64,
+    round_trips_most: f64,
+}
+
+/// Closing what was only read is waited for by nobody, and counts here all the same. What the node
+/// says besides in the meantime is less than a tenth of a round trip.
+const SMALLS: [Small; 4] = [
+    Small {
+        what: "stat",
+        count: 1_000,
+        round_trips_most: 1.1,
+    },
+    Small {
+        what: "small",
+        count: 500,
+        round_trips_most: 3.1,
+    },
+    Small {
+        what: "create",
+        count: 500,
+        round_trips_most: 3.1,
+    },
+    Small {
+        what: "list",
+        count: 100,
+        round_trips_most: 8.0,
+    },
+];
+
+impl Bulk {
+    fn case(&self, what: &str) -> String {
+        format!("bulk-{}/{}/{what}", self.nodes, self.rate)
+    }
+
+    fn limit_s(&self) -> f64 {
+        links::limit_s(self.nodes * self.calls * CALL_BYTES, self.bits_per_second)
+    }
+}
+
+/// Every case that was asked for.
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    for bulk in &BULKS {
+        let wants = |what: &&str| report.wants(&bulk.case(what));
+        let asked: Vec<&str> = ["write", "read"].into_iter().filter(wants).collect();
+        if !asked.is_empty() {
+            ready(workspace, report)?;
+            measure(workspace, report, bulk, &asked)?;
+        }
+    }
+    let wants = |small: &&Small| report.wants(&format!("small/{}", small.what));
+    let asked: Vec<&Small> = SMALLS.iter().filter(wants).collect();
+    if !asked.is_empty() {
+        ready(workspace, report)?;
+        count(workspace, report, &asked)?;
+    }
+    Ok(())
+}
+
+/// A folder for the files, empty; it is gone when this is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(workspace: &Workspace) -> Result<Self> {
+        let path = workspace.target().join(CLUSTER);
+        if path.exists() {
+            fs::remove_dir_all(&path).with_context(|| format!("clearing {}", path.display()))?;
+        }
+        fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Runs `ranks-files-time` in the folder; the seconds of its slowest rank.
+fn seconds(
+    workspace: &Workspace,
+    cluster: &Cluster,
+    folder: &Path,
+    nodes: u64,
+    arguments: &[&str],
+) -> Result<f64> {
+    let program = workspace.programs().join("ranks-files-time");
+    let (nodes, program) = (nodes.to_string(), program.to_string_lossy().into_owned());
+    let folder = folder.to_string_lossy().into_owned();
+    let mut command = vec!["run", "-n", &nodes, "-D", &folder, &program];
+    command.extend(arguments);
+    let said = cluster.run(&command)?;
+    let line = said.lines().find_map(|line| line.split_once(" seconds "));
+    let figure = line.and_then(|(_, figure)| figure.trim().parse().ok());
+    figure.with_context(|| format!("ranks-files-time says {said:?}"))
+}
+
+fn measure(workspace: &Workspace, report: &mut Report, bulk: &Bulk, asked: &[&str]) -> Result<()> {
+    report.progress(&format!("{} nodes, {}: power on", bulk.nodes, bulk.rate));
+    let folder = Folder::new(workspace)?;
+    let options = ["--direct", "--memory", "64M", "--rate", bulk.rate];
+    let cluster = Cluster::up(workspace, CLUSTER, bulk.nodes as usize, &options)?;
+    links::check(&cluster, bulk.nodes as usize, bulk.bits_per_second)?;
+    for what in asked {
+        let case = bulk.case(what);
+        report.progress(&case);
+        let job = |calls: u64| -> Result<f64> {
+            let (calls, bytes) = (calls.to_string(), CALL_BYTES.to_string());
+            let arguments = [*what, &calls, &bytes];
+            seconds(workspace, &cluster, &folder.0, bulk.nodes, &arguments)
+        };
+        for rank in 0..bulk.nodes {
+            let bytes = match *what {
+                "read" => contents(rank, bulk.calls),
+                _ => Vec::new(),
+            };
+            fs::write(bulk_file(&folder.0, rank), bytes)?;
+        }
+        job(WARM_UP)?;
+        let processors = Processors::now()?;
+        let took = job(bulk.calls)?;
+        let idle = processors.idle_since()?;
+        if *what == "write" {
+            for rank in 0..bulk.nodes {
+                let written = fs::read(bulk_file(&folder.0, rank))?;
+                let is_it = written == contents(rank, bulk.calls);
+                ensure!(is_it, "what rank {rank} wrote is not what is there");
+            }
+        }
+        let ratio = took / bulk.limit_s();
+        let busy = links::busy(idle, ratio);
+        let goal = Some(bulk.ratio_most);
+        report.row(Row::time(&case, "ratio", ratio, "ratio", goal, busy));
+        report.row(Row::context(&case, "seconds", took, "s"));
+        report.row(Row::context(&case, "processors_idle", idle, "share"));
+    }
+    cluster.down()
+}
+
+fn bulk_file(folder: &Path, rank: u64) -> PathBuf {
+    folder.join(format!("bulk.{rank}"))
+}
+
+/// The bytes of a rank's file of so many blocks, as `ranks-files-time` has them.
+fn contents(rank: u64, blocks: u64) -> Vec<u8> {
+    let word = |at: u64| (rank << 40 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+    let words: Vec<u64> = (1..CALL_BYTES / 8).map(word).collect();
+    let block = |number| std::iter::once(number).chain(words.iter().copied());
+    (0..blocks)
+        .flat_map(block)
+        .flat_map(u64::to_le_bytes)
+        .collect()
+}
+
+/// Counts the datagrams of small calls on links without limits. A job that makes none of them is
+/// taken off: what remains is theirs.
+fn count(workspace: &Workspace, report: &mut Report, asked: &[&Small]) -> Result<()> {
+    report.progress("1 node: power on");
+    let folder = Folder::new(workspace)?;
+    fs::write(folder.0.join("small"), vec![b's'; SMALL_BYTES])?;
+    fs::create_dir(folder.0.join("many"))?;
+    for index in 0..NAMES {
+        fs::write(folder.0.join(format!("many/file{index:04}")), b"")?;
+    }
+    let options = ["--direct", "--memory", "64M"];
+    let cluster = Cluster::up(workspace, CLUSTER, 1, &options)?;
+    let job = |what: &str, count: u64| -> Result<(f64, [f64; 2])> {
+        for entry in fs::read_dir(&folder.0)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("new.") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        let before = datagrams(&cluster)?;
+        let count = count.to_string();
+        let took = seconds(workspace, &cluster, &folder.0, 1, &[what, &count])?;
+        let after = datagrams(&cluster)?;
+        Ok((took, [after[0] - before[0], after[1] - before[1]]))
+    };
+    for small in asked {
+        let case = format!("small/{}", small.what);
+        report.progress(&case);
+        job(small.what, WARM_UP)?;
+        let (_, none) = job(small.what, 0)?;
+        let (took, all) = job(small.what, small.count)?;
+        let ping_s = cluster.round_trip_ms()? / 1e3;
+        let each = |index: usize| (all[index] - none[index]) / small.count as f64;
+        // A round trip is a datagram at least, each way.
+        let round_trips = each(0).min(each(1));
+        let goal = Goal::AtMost(small.round_trips_most);
+        let metric = "round_trips";
+        report.row(Row::goal(&case, metric, round_trips, "round trips", goal));
+        let context = |metric, value, unit| Row::context(&case, metric, value, unit);
+        report.row(context("datagrams_of_node", each(0), "datagrams"));
+        report.row(context("datagrams_of_service", each(1), "datagrams"));
+        let each_s = took / small.count as f64;
+        report.row(context("milliseconds", each_s * 1e3, "ms"));
+        report.row(context("time_in_pings", each_s / ping_s, "round trips"));
+    }
+    cluster.down()
+}
+
+/// Datagrams that the node has sent, and that were sent to it.
+fn datagrams(cluster: &Cluster) -> Result<[f64; 2]> {
+    let counters = cluster.counters()?;
+    let node = counters.get("n0").context("the node's link is gone")?;
+    Ok([node.received.packets as f64, node.sent.packets as f64])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_those_of_the_tables() {
+        assert_eq!(BULKS[0].case("write"), "bulk-1/20mbit/write");
+        // 64 MiB are 45,591 datagrams.
+        let limit = (67_108_864.0 + 45_591.0 * 42.0) * 8.0 / 20e6;
+        assert!((BULKS[0].limit_s() - limit).abs() < 1e-9);
+        assert!((BULKS[1].limit_s() - limit).abs() < 1e-9);
+    }
+
+    #[test]
+    fn files_of_ranks_differ_in_each_word_of_a_block() {
+        let (zero, one) = (contents(0, 2), contents(1, 2));
+        let block = CALL_BYTES as usize;
+        assert_eq!(zero.len(), 2 * block);
+        assert_eq!((zero[0], zero[block]), (0, 1), "the block's number");
+        let mut words = zero[8..block].chunks(8).zip(one[8..block].chunks(8));
+        assert!(words.all(|(a, b)| a != b));
+    }
+}
