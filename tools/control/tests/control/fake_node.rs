@@ -15,7 +15,7 @@ use netstack::broadcast::wire::is_cast;
 use netstack::broadcast::{
     EndReason, Footprint, Member, MemberConfig, MemberEvent, Peer, RefuseReason, Want,
 };
-use netstack::ids::{BootEpoch, JobId, NodeId, ProgramId};
+use netstack::ids::{BootEpoch, JobId, LocalRank, NodeId, ProgramId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode, StartMode, launch_block};
 use netstack::node::{Config, Endpoint, Event};
@@ -594,7 +594,10 @@ impl Machine {
         while let Some(run) = &mut self.run {
             let job = run.spec.job;
             if let Some(op) = run.calls.front() {
-                match self.endpoint.io_submit(now, job, op.clone()) {
+                match self
+                    .endpoint
+                    .io_submit(now, job, LocalRank::FIRST, op.clone())
+                {
                     Ok(call) => {
                         if matches!(op, IoOp::Read { .. }) {
                             run.reading = Some(call);
@@ -611,7 +614,7 @@ impl Machine {
                 }
             }
             if run.exited {
-                if self.endpoint.io_pending(job) == 0
+                if self.endpoint.io_pending(job, LocalRank::FIRST) == 0
                     && let Some(run) = self.run.take()
                 {
                     self.keep(now, run);
