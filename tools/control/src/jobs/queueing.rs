@@ -463,7 +463,7 @@ impl<'a> Tied<'a> {
     ) -> Self {
         // Of the others none avoids nodes.
         let some_again = jobs.values().any(|job| job.info.restarts > 0);
-        let some_cores = jobs.values().any(|job| job.want.cores > 0);
+        let some_cores = jobs.values().any(|job| job.want.node_cores() > 0);
         let some = some_again || some_cores;
         let in_service = nodes.those_in_service().filter(|_| some);
         let with_place = nodes.with_place().filter(|_| some_cores);
@@ -500,7 +500,7 @@ impl<'a> Tied<'a> {
     /// cores that it wants; but not those that crashed under it, while there are enough others.
     fn to(&self, job: &Job) -> Held {
         let look = || {
-            let wanted = job.want.cores;
+            let wanted = job.want.node_cores();
             let may = match job.want.warm_only {
                 true => self.with_cores(&self.holders.held(&job.program.hash()), wanted),
                 false => self.in_service_with(wanted),
