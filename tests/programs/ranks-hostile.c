@@ -210,7 +210,8 @@ static void sizes(void)
      * nothing else happens. */
     expect("one place for all", hearth_alltoallv(memory, counts, zeros, memory, counts, zeros), 0);
     go_on("after sizes");
-    /* As many exchanges at once as there may be. */
+    /* As many exchanges at once as may be under way. Some are done before the last is posted, so
+     * that one more may be taken or not. */
     uint64_t operation[13] = {104 | 3ull << 32, 78ull << 32, 0, (uintptr_t)memory, 64, (uintptr_t)memory + PAGE, 64};
     static uint32_t requests[256];
     static struct hearth_status statuses[256];
@@ -219,7 +220,6 @@ static void sizes(void)
         expect("post", number > 0, 1);
         requests[at] = (uint32_t)number;
     }
-    expect("one too many", syscall(HEARTH_POST, operation, 104) == -1 && errno == ENOBUFS, 1);
     expect("all", syscall(HEARTH_WAIT, requests, 256, statuses, 0, UINT64_MAX), 256);
     for (int at = 0; at < 256; at++)
         expect("each", statuses[at].error, 0);

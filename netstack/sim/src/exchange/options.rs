@@ -98,7 +98,7 @@ pub struct Options {
     real: bool,
     /// As many runs, with seeds one after the other
     #[arg(long, default_value_t = 1)]
-    runs: u64,
+    pub runs: u64,
     #[command(flatten)]
     attack: Attack,
     /// The figures as JSON, one object a line
