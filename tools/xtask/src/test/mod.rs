@@ -95,7 +95,7 @@ enum Part {
     EndToEnd,
     /// Programs of a POSIX test suite on nodes: a sample
     Conformance,
-    /// Programs with MPI on nodes: ours, and a sample of MPICH's test suite
+    /// Programs with MPI on nodes; with `--full` MPICH's test suite too
     Mpi,
     /// Unit and property tests on the host
     Host,
