@@ -394,7 +394,7 @@ mod tests {
         for (line, words) in [
             ("-p debug", "no partitions"),
             ("--mem=4G", "all their memory"),
-            ("--ntasks-per-node=4", "one rank"),
+            ("--ntasks-per-node=4", "evenly"),
             ("--export=ALL", "named"),
             ("--nodes=2-4", "node"),
             ("--wait", "--follow"),
@@ -443,13 +443,12 @@ mod tests {
         let both = request("#SBATCH -N 4 -n 16\n./app");
         assert_eq!((both.ranks, both.node_count), (16, 4));
         assert_eq!(request("#HEARTH -n 3\n./app").node_count, 0);
-        let asked = script("#SBATCH -N 4\n#HEARTH --nodes 3\n./app");
-        let asked = asked.ok().unwrap();
-        let error = asked
-            .job
-            .request(&asked.command, [0; 32], &mut Files::new())
-            .unwrap_err();
-        assert!(error.to_string().contains("how many nodes"), "{error}");
+        let both = request("#SBATCH -N 4\n#HEARTH --nodes 3\n./app");
+        assert_eq!(
+            (both.ranks, both.node_count),
+            (3, 0),
+            "lines of ours go before"
+        );
         let asked = script("#HEARTH --nodes n3 -x n0\n./app").ok().unwrap();
         let error = asked
             .job
