@@ -249,10 +249,10 @@ fn nodes_that_do_not_exist_are_refused_by_name() {
     };
     refused(&["-n", "9999"], 125, "nodes");
     refused(&["--nodes", "n77"], 125, "n77");
-    refused(&["-n", "2", "--nodes", "n0"], 2, "one rank a node");
+    refused(&["-n", "2", "--nodes", "n0"], 2, "as many nodes");
     refused(&["--nodes", "x"], 2, "n[0-3,7]");
     refused(&["-N", "2"], 125, "2 nodes wanted");
-    refused(&["-N", "2", "-n", "8"], 2, "write -n N");
+    refused(&["-N", "2", "-n", "8"], 125, "2 nodes wanted");
     refused(&["--dependency", "afterok:3"], 125, "no job 3");
     refused(&["--dependency", "after:3"], 2, "afterok");
 }
