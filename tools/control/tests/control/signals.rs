@@ -197,14 +197,14 @@ fn a_rank_gets_the_cores_it_asks_for_and_openmp_hears_of_them() {
     for (options, words) in [
         (
             &["-c", "9"][..],
-            "no node has so many cores, and the job wants 1 such node; the largest, n1, has 8",
+            "no node has so many, and the job wants 1 such node; the largest, n1, has 8",
         ),
         (
             &["-n", "2", "-c", "5"],
-            "1 node has so many cores, and the job wants 2 such nodes; the largest, n1, has 8",
+            "1 node has so many, and the job wants 2 such nodes; the largest, n1, has 8",
         ),
         (&["--nodes", "n0,n2", "-c", "4"], "the largest, n2, has 4"),
-        (&["-w", "n0", "-c", "3"], "-c 3: "),
+        (&["-w", "n0", "-c", "3"], "3 cores of a node: "),
     ] {
         let (code, _, err) = parts(&lab.run(options, "exit 0\n"));
         assert_ne!(code, 0);
