@@ -13,7 +13,7 @@
 #define LOOK 8
 /* Operations under way of each kind; what is beyond waits. Each kind has a limit of its own, so
  * that two ranks full of sends to each other still receive, and data that nobody receives yet holds
- * up nothing else. With the ring these are less than the 256 that a rank may have outstanding. */
+ * up nothing else. */
 #define PACKETS 50
 #define BULKS 40
 #define UNMATCHED 30
