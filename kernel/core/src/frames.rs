@@ -16,8 +16,11 @@
 //! Invariant: every frame given out is zero-filled; a frame that anybody has used is scrubbed
 //! between two owners, and [`FrameAllocator::check`] proves by the counters that none was missed.
 
+mod deferred;
+
 use crate::addr::{PAGE_SIZE, PhysAddr};
 use crate::phys::PhysMem;
+pub use deferred::{Deferring, Freed};
 
 /// What a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +126,8 @@ pub struct FrameAllocator {
     row_hint: usize,
     /// Frames tagged as retained that a running program has: counted as its own.
     lent: u64,
+    /// Frames that are given back when all cores have forgotten them.
+    deferred: deferred::List,
     scrub: bool,
 }
 
@@ -146,6 +151,7 @@ impl FrameAllocator {
             usage: Usage::default(),
             counters: Counters::default(),
             lent: 0,
+            deferred: deferred::List::EMPTY,
             scrub: true,
         }
     }

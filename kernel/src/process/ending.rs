@@ -12,12 +12,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::crash::CrashReport;
+use kernel_core::crash::{CrashReport, Registers};
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
-use kernel_core::signals::Timers;
-use kernel_core::threads::Wait;
+use kernel_core::signals::{Info, Timers};
+use kernel_core::threads::{Tid, Wait};
 use netstack::ids::LocalRank;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
@@ -50,6 +50,17 @@ pub(super) enum Ending {
         /// The access, when memory was the reason.
         access: Option<(u64, Access)>,
     },
+}
+
+/// The thread that ended its program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crashed {
+    /// Which one.
+    pub tid: Tid,
+    /// Its registers.
+    pub registers: Registers,
+    /// What came with the signal, where one that was sent has ended it.
+    pub sent: Info,
 }
 
 /// Why a system call does not return a value.
@@ -334,7 +345,7 @@ impl Process {
         }
         let registers = self
             .crashed
-            .map_or_else(Default::default, |(_, registers)| registers);
+            .map_or_else(Default::default, |thread| thread.registers);
         let space = self.memory().space();
         let report = CrashReport {
             cause,

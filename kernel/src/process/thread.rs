@@ -10,11 +10,12 @@ use alloc::boxed::Box;
 
 use hearth_abi::sysno;
 use kernel_core::files::{ChannelId, Shipped};
-use kernel_core::signals::{self, Delivery};
+use kernel_core::signals::{self, Delivery, Info};
 use kernel_core::threads::{Core, Tid, Wait};
 use netstack::time::Instant;
 
 use super::calls::{PID, Transfer};
+use super::ending::Crashed;
 use crate::arch::fpu::{self, FpuState};
 use crate::arch::user::{Trap, UserContext};
 use crate::monitor;
@@ -118,6 +119,15 @@ impl Thread {
         thread.state = FpuState::of_registers();
         thread.signals = signals::Thread::new(self.signals.mask());
         thread
+    }
+
+    /// What is kept of it when it ends its program; `sent` came with the signal that did.
+    pub(super) fn crashed(&self, sent: Info) -> Crashed {
+        Crashed {
+            tid: self.tid,
+            registers: self.context.registers(),
+            sent,
+        }
     }
 
     /// What its clock of processor time shows, in counts of the time-stamp counter.

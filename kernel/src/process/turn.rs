@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Faults, Memory};
+use kernel_core::signals::Info;
 use kernel_core::signals::frame::Fault;
 use kernel_core::threads::{Core, Wait};
 use netstack::ids::LocalRank;
@@ -175,6 +176,7 @@ impl Process {
             user_counts: self.account.user_counts + self.cores.running_counts(arch::tsc()),
             system_calls: self.account.system_calls,
             faults: memory.map_or(Faults::NONE, Memory::faults),
+            threads: self.threads.iter().count() as u64,
         }
     }
 
@@ -254,8 +256,9 @@ impl Current<'_> {
             Stop::Gone => return Flow::Gone,
             Stop::Ending(ending) => {
                 if self.process.ending.is_none() {
-                    let registers = self.thread.context.registers();
-                    self.process.crashed = Some((self.thread.tid, registers));
+                    let delivered = self.thread.delivering.map(|delivery| delivery.info);
+                    let sent = delivered.unwrap_or(Info::KERNEL);
+                    self.process.crashed = Some(self.thread.crashed(sent));
                 }
                 self.process.end(ending);
             }
