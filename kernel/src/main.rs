@@ -10,6 +10,8 @@
 //! | [`time`] | microseconds since the image was entered |
 //! | [`drivers`], [`net`] | PCI and network cards; smoltcp above them |
 //! | [`monitor`] | what the node counts about itself, for the overlay |
+//! | [`exchange`] | the data that ranks of a job exchange |
+//! | [`shipping`] | calls on files that an I/O service carries out |
 //! | [`process`] | programs: loading, faults, system calls |
 //! | [`agent`] | the node's part of the protocol: joins, obeys, reports |
 //! | `ktest` | tests run inside the kernel in place of the agent (`hearth.test=NAME`); feature `ktest` only |
@@ -28,6 +30,7 @@ mod agent;
 mod arch;
 mod boot;
 mod drivers;
+mod exchange;
 #[cfg(feature = "ktest")]
 mod ktest;
 mod mm;
@@ -36,6 +39,7 @@ mod net;
 mod panic;
 mod platform;
 mod process;
+mod shipping;
 mod time;
 
 use bootloader_api::BootInfo;

@@ -13,7 +13,7 @@ use core::ops::Range;
 use netstack::ids::{JobId, LocalRank, ProgramId, RequestId};
 use netstack::time::Instant;
 
-use super::services::{IoCompletion, PageCompletion};
+use crate::process::services::{IoCompletion, PageCompletion};
 
 /// How the control node wants a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

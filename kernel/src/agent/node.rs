@@ -32,20 +32,20 @@ use netstack::wire::log::TEXT_MAX;
 
 use super::cast::store::Places;
 use super::cast::{self, Casts};
-use super::exchange::Exchange;
 use super::files;
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::overlay::Overlay;
 use super::ranks::Seats;
-use super::services::{IoCompletion, PageCompletion};
-use super::shipping::Shipping;
 use super::vitals::vitals;
 use super::warm::{self, Images};
 use crate::boot::BootFacts;
+use crate::exchange::Exchange;
 use crate::net::frame::UdpFrame;
+use crate::process::services::{IoCompletion, PageCompletion};
 use crate::process::{self, Launch};
+use crate::shipping::Shipping;
 use crate::time::Moment;
 use crate::{arch, console, mm, net, time};
 

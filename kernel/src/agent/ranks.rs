@@ -14,11 +14,11 @@ use netstack::ids::{JobId, LocalRank};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 
-use super::cast::store::Running;
-use super::exchange::{Exchange, TABLE_WITHIN};
-use super::shipping::Shipping;
+use crate::exchange::{Exchange, TABLE_WITHIN};
 use crate::mm::DirectMap;
 use crate::net::peer::PeerDatagram;
+use crate::process::services::Running;
+use crate::shipping::Shipping;
 
 /// What the node has of one of its ranks.
 pub struct Seat {

@@ -24,9 +24,9 @@ use super::fake_ranks::{FakeRanks, KEY};
 use super::files::{BUFFER, MAPPED, Script};
 use super::program::{edge, expect, file_with, run};
 use super::{Outcome, check};
-use crate::agent::exchange::Exchange;
 use crate::arch::entropy;
 use crate::arch::test_programs::{self, PROGRAM_DATA as DATA, TABLE_CALLS, TABLE_WORDS};
+use crate::exchange::Exchange;
 use crate::{arch, mm, process, time};
 
 const TAG: u32 = 9;

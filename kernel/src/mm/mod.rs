@@ -6,12 +6,14 @@
 //! | [`physical`] | access to memory through the physical map |
 //! | [`kernel_map`] | the kernel's own page tables |
 //! | [`heap`] | the global allocator |
+//! | [`hardware`] | this machine under `kernel_core::program` |
 //!
 //! Neighbours: `kernel_core::{frames, paging}` decide; this module touches the hardware.
 //!
 //! Invariant: the physical map never covers what is not memory; no page is writable and
 //! executable; no frame reaches a program unscrubbed (`kernel_core::frames`).
 
+mod hardware;
 mod heap;
 mod kernel_map;
 pub mod layout;
@@ -28,6 +30,7 @@ use kernel_core::paging::entry::{Attributes, Protection};
 use kernel_core::paging::{MapError, PageSize, PageTable};
 use spin::{Mutex, MutexGuard, Once};
 
+pub use hardware::Hardware;
 pub use physical::DirectMap;
 
 /// The one frame allocator. `None` until [`init`].

@@ -13,7 +13,7 @@ use netstack::time::Instant;
 
 use super::{Mailbox, Node};
 use crate::agent::cast::store::Places;
-use crate::agent::services::PeerLookup;
+use crate::exchange::PeerLookup;
 use crate::net;
 use crate::net::peer::PeerDatagram;
 

@@ -609,7 +609,7 @@ impl Current<'_> {
         }
     }
 
-    fn shipping(&mut self) -> Result<&mut crate::agent::shipping::Shipping, Errno> {
+    fn shipping(&mut self) -> Result<&mut crate::shipping::Shipping, Errno> {
         self.services.shipping().ok_or(Errno::EIO)
     }
 }
