@@ -93,7 +93,7 @@ fn await_cards() -> Vec<&'static mut dyn Nic> {
         }
         let until = time::now() + wait;
         while time::now() < until {
-            arch::idle::wait(until);
+            time::sleep_until(until);
         }
         wait = wait.saturating_mul(2).min(CARD_RETRY_MAX);
     }

@@ -491,7 +491,7 @@ impl Node {
         arch::entropy::feed(&personality.key.0);
         self.stack.set_control(control);
         self.timings.entry_to_hello_us = now.as_micros();
-        self.timings.idle_us = arch::idle::total().as_micros();
+        self.timings.idle_us = time::slept().as_micros();
         let config = Config {
             lab_key: self.identity.fixed.is_some(),
             personality,
@@ -632,7 +632,7 @@ impl Node {
     }
 
     fn welcome(&mut self, now: Instant) {
-        let idle = arch::idle::total();
+        let idle = time::slept();
         if self.joined.is_none() {
             self.joined = Some((now, idle));
             let busy = now.as_micros().saturating_sub(idle.as_micros());

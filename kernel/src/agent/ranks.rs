@@ -3,7 +3,7 @@
 //!
 //! Key type: [`Seats`], one [`Seat`] for each local rank. Seats stay when a job ends, since the
 //! exchange answers for ranks that have ended. Neighbours: `agent::node` moves datagrams,
-//! `process` asks through `agent::services`.
+//! `process` asks through `process::services`.
 //!
 //! Invariant: there is at least one seat; a datagram reaches the seat whose port it came to.
 

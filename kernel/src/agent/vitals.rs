@@ -23,7 +23,7 @@ pub fn vitals(
         joined.map_or((0, 0), |(at, idle)| (at.as_micros(), idle.as_micros()));
     Vitals {
         uptime_us: time::now().as_micros(),
-        idle_us: arch::idle::mean().as_micros(),
+        idle_us: time::mean_slept().as_micros(),
         memory_free: memory.free_bytes,
         memory_used: memory.total_bytes - memory.free_bytes,
         job,

@@ -101,7 +101,7 @@ impl Sources<'_> {
         // Times are means of all cores: shares of them are shares of the node.
         let cores = arch::cores::count() as u64;
         let user_us = || time::of_counts(program().user_counts / cores).as_micros();
-        let idle_us = || arch::idle::mean().as_micros();
+        let idle_us = || time::mean_slept().as_micros();
         let control = || self.endpoint.map(Endpoint::counters);
         Some(variants!(index, NodeMetric {
             Uptime => time::now().as_micros(),

@@ -16,9 +16,9 @@ use netstack::node::Full;
 use netstack::page::{Object, PageError, PageTraffic};
 use netstack::time::Instant;
 
-use crate::arch;
 use crate::exchange::{Exchange, PeerLookup};
 use crate::shipping::Shipping;
+use crate::time;
 
 /// The answer to a page request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub trait NodeServices {
     /// they need, then wait, in a loop.
     fn wait(&mut self, deadline: Instant) {
         if let Some(until) = self.begin_sleep(deadline) {
-            arch::idle::wait(until);
+            time::sleep_until(until);
             self.end_sleep();
         }
     }

@@ -1,7 +1,7 @@
 //! What the node sends to other nodes: casts and the exchange share the card's transmit ring. What
 //! ranks of one node send each other goes by memory.
 //!
-//! Neighbours: `agent::cast` and `agent::exchange` say what is to be sent, [`super`] when to look.
+//! Neighbours: `agent::cast` and `exchange` say what is to be sent, [`super`] when to look.
 //!
 //! Invariant: neither keeps the other from sending, however much it has.
 
