@@ -72,6 +72,8 @@ pub(super) enum Stop {
     Restart,
     /// The thread has to wait; what it wanted begins anew then.
     Wait(Pause),
+    /// So many frames are to be zeroed, without the lock, before the thread gets them.
+    Zero(u64),
     /// The thread ends.
     Gone,
     /// The program ends.

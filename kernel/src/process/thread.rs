@@ -76,6 +76,8 @@ pub(super) struct Thread {
     pub(super) progress: Option<Progress>,
     /// Others of its core have their turn before it runs on.
     pub(super) yields: bool,
+    /// What it touches first was zeroed for it.
+    pub(super) zeroed: bool,
     /// Where a zero is written and a waiter woken when it ends; 0: nowhere.
     pub(super) clear_tid: u64,
     /// Its list of robust mutexes; 0: none.
@@ -103,6 +105,7 @@ impl Thread {
             again: None,
             progress: None,
             yields: false,
+            zeroed: false,
             clear_tid: 0,
             robust_list: 0,
             calls: 0,
