@@ -1,7 +1,8 @@
 //! Frames that are zeroed before they are given out, while nobody holds the allocator.
 //!
-//! Zeroing takes the most time of a first touch. Cores that touch memory at the same time do it side
-//! by side: each takes the frames aside that are given out next, zeroes them, and puts them back.
+//! Zeroing takes the most time of a first touch. Cores that touch memory at the same time do it
+//! side by side: each takes the frames aside that are given out next, zeroes them, and puts them
+//! back.
 //!
 //! Invariant: what is aside counts as the kernel's; what is put back is zero-filled.
 

@@ -9,9 +9,9 @@
 //! as long as those of its control node. An instruction takes so many nanoseconds there that the
 //! machine can do more, and QEMU has the node's clock wait for the machine's (`align`).
 //!
-//! Invariant: the share is of a core that does 10^9 instructions a second, whatever the machine. The
-//! node's clock never runs ahead; on a machine that is too busy it falls behind, more comes in each
-//! of its seconds, and the share can only be too large.
+//! Invariant: the share is of a core that does 10^9 instructions a second, whatever the machine.
+//! The node's clock never runs ahead; on a machine that is too busy it falls behind, more comes in
+//! each of its seconds, and the share can only be too large.
 
 use std::time::{Duration, Instant};
 

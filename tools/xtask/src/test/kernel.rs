@@ -194,8 +194,9 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
 }
 
 /// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2]
-/// [processors=odd] [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [cores=COUNT] [exit=STATUS]
-/// [files=NAMES] [compiler=PROGRAM] [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// [processors=odd] [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [cores=COUNT]
+/// [exit=STATUS] [files=NAMES] [compiler=PROGRAM] [seeds=COUNT]
+/// [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
