@@ -32,20 +32,20 @@ use netstack::wire::log::TEXT_MAX;
 
 use super::cast::store::Places;
 use super::cast::{self, Casts};
-use super::exchange::Exchange;
 use super::files;
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::overlay::Overlay;
 use super::ranks::Seats;
-use super::services::{IoCompletion, PageCompletion};
-use super::shipping::Shipping;
 use super::vitals::vitals;
 use super::warm::{self, Images};
 use crate::boot::BootFacts;
+use crate::exchange::Exchange;
 use crate::net::frame::UdpFrame;
+use crate::process::services::{IoCompletion, PageCompletion};
 use crate::process::{self, Launch};
+use crate::shipping::Shipping;
 use crate::time::Moment;
 use crate::{arch, console, mm, net, time};
 
@@ -491,7 +491,7 @@ impl Node {
         arch::entropy::feed(&personality.key.0);
         self.stack.set_control(control);
         self.timings.entry_to_hello_us = now.as_micros();
-        self.timings.idle_us = arch::idle::total().as_micros();
+        self.timings.idle_us = time::slept().as_micros();
         let config = Config {
             lab_key: self.identity.fixed.is_some(),
             personality,
@@ -640,7 +640,7 @@ impl Node {
     }
 
     fn welcome(&mut self, now: Instant) {
-        let idle = arch::idle::total();
+        let idle = time::slept();
         if self.joined.is_none() {
             self.joined = Some((now, idle));
             let busy = now.as_micros().saturating_sub(idle.as_micros());

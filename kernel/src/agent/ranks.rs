@@ -3,7 +3,7 @@
 //!
 //! Key type: [`Seats`], one [`Seat`] for each local rank. Seats stay when a job ends, since the
 //! exchange answers for ranks that have ended. Neighbours: `agent::node` moves datagrams,
-//! `process` asks through `agent::services`.
+//! `process` asks through `process::services`.
 //!
 //! Invariant: there is at least one seat; a datagram reaches the seat whose port it came to.
 
@@ -14,11 +14,11 @@ use netstack::ids::{JobId, LocalRank};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 
-use super::cast::store::Running;
-use super::exchange::{Exchange, TABLE_WITHIN};
-use super::shipping::Shipping;
+use crate::exchange::{Exchange, TABLE_WITHIN};
 use crate::mm::DirectMap;
 use crate::net::peer::PeerDatagram;
+use crate::process::services::Running;
+use crate::shipping::Shipping;
 
 /// What the node has of one of its ranks.
 pub struct Seat {

@@ -23,10 +23,10 @@ use super::fake_ranks::{FakeRanks, KEY};
 use super::files::{BUFFER, MAPPED, Script};
 use super::program::{edge, expect, file_with, run};
 use super::{Outcome, check};
-use crate::agent::exchange::Exchange;
 use crate::arch::entropy;
 use crate::arch::test_programs::{self, PROGRAM_DATA as DATA, TABLE_CALLS, TABLE_WORDS};
-use crate::{arch, mm, process, time};
+use crate::exchange::Exchange;
+use crate::{mm, process, time};
 
 const TAG: u32 = 9;
 
@@ -266,11 +266,11 @@ pub fn idle() -> Outcome {
     let others = ranks(&mut control);
     let message = from_one(others, pattern(100, 4));
     others.plan(time::now() + WAIT, 1, message);
-    let (began, asleep) = (time::now(), arch::idle::total());
+    let (began, asleep) = (time::now(), time::slept());
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Exited(0))?;
     let took = time::now().saturating_since(began).as_micros();
-    let slept = arch::idle::total().as_micros() - asleep.as_micros();
+    let slept = time::slept().as_micros() - asleep.as_micros();
     info!("test", "asleep {slept} of {took} us");
     check!(
         slept >= WAIT.as_micros() * 3 / 4,

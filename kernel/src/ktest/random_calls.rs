@@ -38,8 +38,9 @@ use crate::arch::test_programs::{
     self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, TABLE_CALLS, TABLE_WORDS,
 };
 use crate::console;
+use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
-use crate::process::{self, Hardware};
+use crate::process;
 use crate::time;
 
 /// Calls of one seed.

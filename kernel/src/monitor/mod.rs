@@ -19,9 +19,11 @@ pub mod profile;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use kernel_core::interrupts::Class;
 use kernel_core::program::Faults;
 use netstack::ids::LocalRank;
 use netstack::overlay::MetricId;
+use netstack::vitals::InterruptCounts;
 use spin::Mutex;
 
 /// Counters that a program can have.
@@ -142,4 +144,17 @@ fn counter(index: usize) -> Option<i64> {
 
 fn calls(index: usize) -> Option<i64> {
     i64::try_from(CALLS.get(index)?.load(Ordering::Relaxed)).ok()
+}
+
+/// Interrupts by class in the form in which they are reported.
+pub fn interrupt_counts(counts: &[u64; Class::ALL.len()]) -> InterruptCounts {
+    let of = |class: Class| counts[class as usize];
+    InterruptCounts {
+        heartbeat: of(Class::Heartbeat),
+        time_limit: of(Class::TimeLimit),
+        monitor: of(Class::Monitor),
+        nic: of(Class::Nic),
+        cast: of(Class::Cast),
+        spurious: of(Class::Spurious),
+    }
 }

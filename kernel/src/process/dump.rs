@@ -18,9 +18,10 @@ use super::Process;
 use super::calls::PID;
 use super::ending::Ending;
 use super::thread::Thread;
-use crate::agent::services::NodeServices;
 use crate::arch::fpu;
-use crate::process::hardware::{Hardware, is_poll_due};
+use crate::mm::Hardware;
+use crate::process::attended::is_poll_due;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// How long a core file may still be written when its job is cancelled: another rank's crash

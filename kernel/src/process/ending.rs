@@ -5,7 +5,7 @@
 //! be followed by a node that still holds the job's data. What is left on the kernel's heap is
 //! cleared as it is freed, and buffers of the network when the control node has the report
 //! (`agent::node`). Short messages that their receivers do not have yet stay on the heap until they
-//! have them (`agent::exchange`).
+//! have them (`exchange`).
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -25,10 +25,9 @@ use netstack::time::Instant;
 
 use super::thread::Pause;
 use super::{Exit, Process, verify};
-use crate::agent::cast::store::Running;
-use crate::agent::services::NodeServices;
-use crate::agent::vitals;
-use crate::process::hardware::{Attended, Hardware};
+use crate::mm::Hardware;
+use crate::process::attended::Attended;
+use crate::process::services::{NodeServices, Running};
 use crate::time::Moment;
 use crate::{arch, time};
 use crate::{mm, monitor};
@@ -315,8 +314,8 @@ impl Process {
         report.faults_awaited = account.faults_awaited;
         report.pages_damaged += account.pages_damaged;
         report.pages_discarded += account.pages_discarded;
-        report.interrupts_user = vitals::interrupt_counts(&interrupts.user);
-        report.interrupts_idle = vitals::interrupt_counts(&interrupts.idle);
+        report.interrupts_user = monitor::interrupt_counts(&interrupts.user);
+        report.interrupts_idle = monitor::interrupt_counts(&interrupts.idle);
         report.unknown_calls = core::mem::take(&mut account.unknown);
         report.launch_us = account.ready.since(account.arrived).as_micros();
         report.first_us = account.first.since(account.arrived).as_micros();

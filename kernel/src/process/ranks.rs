@@ -31,9 +31,9 @@ use super::ending::scrub_while_waiting;
 use super::pager::WAIT_STEP;
 use super::turn::{SLICE, run_thread};
 use super::{Ended, Process};
-use crate::agent::services::{NodeServices, Ranks};
 use crate::arch::cores::{self, BigLock, Guard};
 use crate::arch::interrupts::Class;
+use crate::process::services::{NodeServices, Ranks};
 use crate::time::Moment;
 use crate::{arch, mm, time};
 use undertaker::Undertaker;
@@ -209,7 +209,7 @@ pub(super) fn sleep<'l, 'a>(
         // The timer is the sleeper's.
         shared.set_armed(until);
         release(core, shared);
-        arch::idle::wait(until);
+        time::sleep_until(until);
         shared = lock.lock();
         shared.set_asleep(core, rank, false);
         shared.node.rank(rank).end_sleep();
@@ -400,7 +400,7 @@ impl Shared<'_> {
         if is_shared && slice < deadline {
             (deadline, class) = (slice, Class::TimeLimit);
         }
-        arch::timer::arm(deadline, class);
+        time::arm(deadline, class);
         self.set_armed(deadline);
     }
 
@@ -415,7 +415,7 @@ impl Shared<'_> {
                 self.arm(rank, is_shared);
             }
         } else if is_shared {
-            arch::timer::arm(time::now() + SLICE, Class::TimeLimit);
+            time::arm(time::now() + SLICE, Class::TimeLimit);
         } else if was_shared {
             arch::timer::disarm();
         }

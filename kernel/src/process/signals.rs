@@ -25,9 +25,9 @@ use super::Process;
 use super::current::Current;
 use super::ending::{Ending, Stop};
 use super::thread::Thread;
-use crate::agent::services::NodeServices;
 use crate::arch::fpu::{self, FpuState};
 use crate::arch::gdt;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// Flags that are off when a handler begins: single step, direction, resume.

@@ -35,9 +35,10 @@ use netstack::vitals::CastVitals;
 use netstack::wire::key::Key;
 
 use crate::drivers::nic::RECEIVE_ENTRIES;
+use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
 use crate::net;
-use crate::process::Hardware;
+use crate::process::services::CastPage;
 use store::{CastStore, Places, part_of};
 use table::Tables;
 
@@ -88,17 +89,6 @@ enum Kind {
     File,
     /// Of a job, and bytes a second of its nodes' links.
     Table(JobId, u64),
-}
-
-/// Where a page of a program's image is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CastPage {
-    /// In the store.
-    Here,
-    /// Its block is going to arrive.
-    Coming,
-    /// No cast brings it.
-    Absent,
 }
 
 /// Casts on this node.

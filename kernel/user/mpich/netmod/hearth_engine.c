@@ -11,6 +11,8 @@
 #define RING 64
 /* How many of them one poll looks at. */
 #define LOOK 8
+/* Place of the first task in what a poll looks at: behind those and the watch. */
+#define TASKS (LOOK + 1)
 /* Operations under way of each kind; what is beyond waits. Each kind has a limit of its own, so
  * that two ranks full of sends to each other still receive, and data that nobody receives yet holds
  * up nothing else. */
@@ -66,6 +68,7 @@ static struct {
     uint32_t ring_request[RING];
     struct hearth_status ring_status[RING];
     int head;
+    uint32_t watch;             /* a receive of a message that the next rank never sends */
 
     int count;
     uint32_t number[UNDER_WAY];
@@ -110,6 +113,23 @@ static void post_slot(int index)
     engine.ring_request[index] = (uint32_t) number;
 }
 
+/* Nobody misses a message of any rank's when a rank ends with 0, and the ring goes on waiting. A
+ * receive from that rank alone fails: each rank watches the next. */
+static void watch_next(void)
+{
+    struct hearth_operation operation = {
+        .kind = HEARTH_RECEIVE,
+        .rank = (engine.self.rank + 1) % engine.self.size,
+        .context = HEARTH_DATA_CONTEXT,
+    };
+    if (engine.self.size == 1)
+        return;
+    long number = hearth_post(&operation);
+    if (number < 0)
+        give_up("a receive was refused", number);
+    engine.watch = (uint32_t) number;
+}
+
 int hearth_engine_begin(void)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -122,6 +142,7 @@ int hearth_engine_begin(void)
     MPIR_ERR_CHKANDJUMP(!engine.ring, mpi_errno, MPI_ERR_OTHER, "**nomem");
     for (int index = 0; index < RING; index++)
         post_slot(index);
+    watch_next();
   fn_fail:
     return mpi_errno;
 }
@@ -374,16 +395,16 @@ static int finish(struct task *task, const struct hearth_status *status)
     return mpi_errno;
 }
 
-/* What a poll has found: places of the ring, from its head on, then tasks. */
-static int carry_out(uint32_t * list, struct hearth_status *statuses, int ring_count, int total)
+/* What a poll has found: places of the ring, from its head on, the watch, then tasks. */
+static int carry_out(uint32_t * list, struct hearth_status *statuses, int total)
 {
     int mpi_errno = MPI_SUCCESS, errors = MPI_SUCCESS;
     struct task *finished[UNDER_WAY];
     struct hearth_status status_of[UNDER_WAY];
     int finished_count = 0, kept = 0;
 
-    for (int place = ring_count; place < total; place++) {
-        int index = place - ring_count;
+    for (int place = TASKS; place < total; place++) {
+        int index = place - TASKS;
         if (list[place] == 0) {
             --*engine.task[index]->under_way;
             status_of[finished_count] = statuses[place];
@@ -394,7 +415,7 @@ static int carry_out(uint32_t * list, struct hearth_status *statuses, int ring_c
         }
     }
     engine.count = kept;
-    for (int place = 0; place < ring_count; place++) {
+    for (int place = 0; place < LOOK; place++) {
         int index = (engine.head + place) % RING;
         if (list[place] == 0 && engine.ring_request[index] != 0) {
             engine.ring_request[index] = 0;
@@ -413,6 +434,11 @@ static int carry_out(uint32_t * list, struct hearth_status *statuses, int ring_c
             lost(status->rank);
         }
         post_slot(index);
+    }
+    if (engine.watch && list[LOOK] == 0) {
+        engine.watch = 0;
+        if (!engine.ending)
+            lost(statuses[LOOK].rank);
     }
     for (int i = 0; i < finished_count; i++) {
         mpi_errno = finish(finished[i], &status_of[i]);
@@ -437,8 +463,8 @@ static unsigned long patience_of(int blocking)
 int hearth_engine_progress(int blocking)
 {
     int mpi_errno = MPI_SUCCESS;
-    uint32_t list[LOOK + UNDER_WAY];
-    struct hearth_status statuses[LOOK + UNDER_WAY];
+    uint32_t list[TASKS + UNDER_WAY];
+    struct hearth_status statuses[TASKS + UNDER_WAY];
 
     if (engine.inside || !engine.ring)
         return MPI_SUCCESS;
@@ -447,8 +473,9 @@ int hearth_engine_progress(int blocking)
     begin_what_may(&engine.sends);
     for (int place = 0; place < LOOK; place++)
         list[place] = engine.ring_request[(engine.head + place) % RING];
-    memcpy(list + LOOK, engine.number, engine.count * sizeof(*list));
-    int total = LOOK + engine.count;
+    list[LOOK] = engine.watch;
+    memcpy(list + TASKS, engine.number, engine.count * sizeof(*list));
+    int total = TASKS + engine.count;
     long found = hearth_wait(list, total, statuses, 0, 0);
     unsigned long patience = found == 0 ? patience_of(blocking) : 0;
     if (patience) {
@@ -461,7 +488,7 @@ int hearth_engine_progress(int blocking)
         give_up("waiting failed", found);
     if (found > 0) {
         engine.vain_looks = 0;
-        mpi_errno = carry_out(list, statuses, LOOK, total);
+        mpi_errno = carry_out(list, statuses, total);
     }
     engine.inside = 0;
     engine.looked_at = __rdtsc();
@@ -479,6 +506,8 @@ int hearth_engine_end(void)
     }
     for (int index = 0; index < RING; index++)
         hearth_cancel(engine.ring_request[index]);
+    if (engine.watch)
+        hearth_cancel(engine.watch);
     MPL_free(engine.ring);
     engine.ring = NULL;
   fn_fail:

@@ -2,7 +2,7 @@
 //!
 //! Key type: [`Exchange`], the engine's endpoint for the open job with what it needs of the node:
 //! the program's memory, the job's connection table, the card. It stands beside
-//! [`super::cast::Casts`], as independent of the protocol with the control node as that.
+//! `agent::cast`, as independent of the protocol with the control node as that.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -26,6 +26,7 @@ use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{OUTSTANDING_MAX, ROOMS_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
+use netstack::broadcast::table::Entry;
 use netstack::exchange::{
     Among, BufferId, Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
 };
@@ -33,12 +34,22 @@ use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
 
-use super::services::PeerLookup;
 use crate::mm;
 use crate::net::peer::PeerDatagram;
 use memory::ProgramMemory;
 pub use routes::Route;
 use routes::Routes;
+
+/// What is known of how a rank is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerLookup {
+    /// This is how.
+    Found(Entry),
+    /// The job's connection table does not say.
+    NotThere,
+    /// The job's connection table is not here.
+    NoTable,
+}
 
 /// How long a job's connection table may be on its way: longer than a table for a million ranks
 /// takes on the slowest link that is planned for. Then there is none.
