@@ -398,8 +398,8 @@ impl Cast {
 }
 
 /// Hostile datagrams into the stations of a cast. Records as above: mode 0 delivers bytes as they
-/// are, mode 1 as the payload of a message that another station has sealed, mode 2 lets time pass, mode 3
-/// as the fragment of a block, any other lets the stations speak. The first byte chooses the
+/// are, mode 1 as the payload of a message that another station has sealed, mode 2 lets time pass,
+/// mode 3 as the fragment of a block, any other lets the stations speak. The first byte chooses the
 /// scheme, the low bits of a record's mode above these the station.
 pub fn attack_cast(input: &[u8]) {
     let Some((&first, mut rest)) = input.split_first() else {

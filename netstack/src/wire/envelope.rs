@@ -10,13 +10,14 @@
 //! A number is the control node's time in microseconds where it begins, and then one more for each
 //! datagram. It catches up with the time once in [`STEP`]. So a station that was started again goes
 //! on above all numbers that it has used, and takes nothing that was said before it was started:
-//! nothing has to be kept over a restart. The decision: `docs/adr/0047-peers-number-by-the-time.md`.
+//! nothing has to be kept over a restart. The decision:
+//! `docs/adr/0047-peers-number-by-the-time.md`.
 //!
 //! Neighbours: [`super::window`] knows what was opened; `broadcast::station` and `overlay` seal and
 //! open.
 //!
-//! Invariant: no number is used twice for a pair under a key; what opens was sealed for this station
-//! and has not been opened before. Only what is authentic changes anything.
+//! Invariant: no number is used twice for a pair under a key; what opens was sealed for this
+//! station and has not been opened before. Only what is authentic changes anything.
 
 use alloc::collections::BTreeMap;
 use core::net::SocketAddrV4;
