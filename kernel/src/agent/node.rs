@@ -527,16 +527,24 @@ impl Node {
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
             self.take_endpoint_event(event, now);
         }
+        let endpoint = self.endpoint.as_ref();
+        if let Some(time) = endpoint.and_then(|endpoint| endpoint.control_time(now)) {
+            self.casts.set_time(now, time);
+            self.overlay.set_time(now, time);
+        }
     }
 
     fn take_endpoint_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Joined { peer_key, .. } => {
+            Event::Joined {
+                peer_key, time_us, ..
+            } => {
                 self.welcome(now);
                 arch::entropy::feed(&peer_key.0);
-                self.seats.set_key(peer_key);
                 self.join_casts(peer_key, now);
                 self.join_overlay(peer_key, now);
+                self.casts.begin_at(now, time_us);
+                self.overlay.begin_at(now, time_us);
             }
             Event::Refused { reason, text, .. } => {
                 error!(
@@ -553,8 +561,8 @@ impl Node {
             }
             // An open job has been cancelled by now, or the endpoint would not say so; the launch
             // waits for its end.
-            Event::Launch { spec, block } => {
-                self.seats.launched(spec.job, spec.ranks);
+            Event::Launch { spec, key, block } => {
+                self.seats.launched(spec.job, key, spec.ranks);
                 self.launches.push_back(Launch {
                     spec,
                     block,

@@ -98,6 +98,20 @@ impl Overlay {
         count_for(&mut self.counted, self.job.id);
     }
 
+    /// The node has joined at this time of the control node, in microseconds.
+    pub fn begin_at(&mut self, now: Instant, time: u64) {
+        if let Some(node) = &mut self.node {
+            node.begin_at(now, time);
+        }
+    }
+
+    /// It is this time at the control node.
+    pub fn set_time(&mut self, now: Instant, time: u64) {
+        if let Some(node) = &mut self.node {
+            node.set_time(now, time);
+        }
+    }
+
     /// The node takes no part any more: nothing of it stays.
     pub fn leave(&mut self) {
         self.end_roles();

@@ -84,8 +84,7 @@ struct Job {
     id: JobId,
     me: Rank,
     size: u32,
-    /// The peer key when it was launched: all its ranks have the same. None: the node had not
-    /// joined, and its ranks cannot talk.
+    /// What its launch brought. None: it was not launched, and its ranks cannot talk.
     key: Option<Key>,
     settings: Settings,
     seed: u64,
@@ -143,11 +142,7 @@ pub enum State {
 pub struct Exchange {
     /// How long a connection table may be on its way.
     table_within: Micros,
-    /// Of the present run of the control node.
-    key: Option<Key>,
-    /// A job that the node was told to launch, until its program has been loaded, and the key of
-    /// then: the control node may be another one when that is done, and the job's other ranks are
-    /// not told so.
+    /// The job that the node was told to launch last, and its key.
     launched: Option<(JobId, Key)>,
     job: Option<Job>,
     /// Made when the program posts its first operation or the first datagram of the job comes.
@@ -187,7 +182,6 @@ impl Exchange {
     pub fn new(table_within: Micros) -> Self {
         Self {
             table_within,
-            key: None,
             launched: None,
             job: None,
             endpoint: None,
@@ -209,20 +203,15 @@ impl Exchange {
         }
     }
 
-    /// The node has joined a run of the control node, whose peers share `key`.
-    pub fn set_key(&mut self, key: Key) {
-        self.key = Some(key);
-    }
-
-    /// The node was told to launch a job: its ranks speak under the key of now.
-    pub fn launched(&mut self, id: JobId) {
-        self.launched = self.key.map(|key| (id, key));
+    /// The node was told to launch a job, whose ranks share `key`.
+    pub fn launched(&mut self, id: JobId, key: Key) {
+        self.launched = Some((id, key));
     }
 
     /// A program has been loaded as a rank of a job of `size`.
     pub fn open(&mut self, now: Instant, id: JobId, me: Rank, size: u32, settings: Settings) {
-        let launched = self.launched.take_if(|(job, _)| *job == id);
-        let key = launched.map(|(_, key)| key).or(self.key);
+        let launched = self.launched.filter(|(job, _)| *job == id);
+        let key = launched.map(|(_, key)| key);
         self.job = Some(Job {
             id,
             me,

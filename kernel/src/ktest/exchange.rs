@@ -17,7 +17,6 @@ use netstack::exchange::{Among, Event, Layout, Op, Part, Side};
 use netstack::ids::Rank;
 use netstack::io::ExitStatus;
 use netstack::time::Micros;
-use netstack::wire::key::{KEY_LEN, Key};
 
 use super::control::FakeControl;
 use super::fake_ranks::{FakeRanks, KEY};
@@ -93,7 +92,8 @@ fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
 fn control(program: Vec<u8>, size: u32) -> FakeControl {
     let mut control = FakeControl::new(program);
     control.set_size(size);
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     control.ranks = Some(FakeRanks::new(size, time::now()));
     control
 }
@@ -347,7 +347,8 @@ pub fn no_table() -> Outcome {
     let mut control = control(script.program(), 2);
     ranks(&mut control).table = false;
     control.exchange = Exchange::new(Micros::from_millis(300));
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Exited(0))?;
     let output = control.output(1);
@@ -424,27 +425,6 @@ pub fn from_any() -> Outcome {
         check!(status == expected, "{status:?}");
     }
     check!(statuses.len() == 2, "{} statuses", statuses.len());
-    Ok(())
-}
-
-/// A node that joins another run of the control node between the launch and the end of loading
-/// speaks to the other ranks under the key of the run that launched them all.
-pub fn joined_while_loading() -> Outcome {
-    let mut script = Script::new();
-    post(&mut script, &receive(BUFFER, 100), 1);
-    wait(&mut script, &[1]);
-    let mut control = control(script.program(), 2);
-    let job = control.spec().job;
-    control.exchange.launched(job);
-    control.exchange.set_key(Key([0x77; KEY_LEN]));
-    let others = ranks(&mut control);
-    let message = from_one(others, pattern(100, 5));
-    others.plan(time::now() + Micros::from_millis(20), 1, message);
-    let exit = run(&mut control)?;
-    expect(&exit.report, ExitStatus::Exited(0))?;
-    let output = control.output(1);
-    let status = Status::from_bytes(output.first_chunk().ok_or("no status")?);
-    check!((status.error, status.bytes) == (0, 100), "{status:?}");
     Ok(())
 }
 
@@ -552,7 +532,8 @@ pub fn many_lists() -> Outcome {
     let alone = |program: Vec<u8>| {
         let mut control = FakeControl::new(program);
         control.set_size(SIZE);
-        control.exchange.set_key(KEY);
+        let job = control.spec().job;
+        control.exchange.launched(job, KEY);
         control
     };
     fill_heap();

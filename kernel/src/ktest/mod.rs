@@ -205,7 +205,6 @@ const TESTS: &[Test] = &[
     test("exchange-ended", exchange::ended),
     test("exchange-no-table", exchange::no_table),
     test("exchange-any", exchange::from_any),
-    test("exchange-joined", exchange::joined_while_loading),
     test("exchange-heap", exchange::many_lists),
     test("exchange-short-of-room", exchange::short_of_room),
     test("exchange-hostile", exchange::hostile),

@@ -579,7 +579,8 @@ fn program(
     let given: Vec<u8> = (0..FILE_BYTES).map(|at| at as u8 ^ 0x5a).collect();
     let mut control = FakeControl::new(file_with(code, &data, 1));
     control.set_size(2);
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     control.ranks = Some(FakeRanks::new(2, time::now()));
     control.record_only = Some(2);
     control.retention = Retention {

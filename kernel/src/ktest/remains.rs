@@ -310,6 +310,7 @@ impl Control {
                 ranks: 1,
                 launch_block: Arc::from(&block[..]),
                 retain: false,
+                files: None,
             }],
             program: ProgramId([self.launched as u8 + 1; 32]),
             program_bytes: program.len() as u64,
@@ -320,7 +321,6 @@ impl Control {
             start: StartMode::AtOnce,
             cores: 0,
             core_bytes: 0,
-            files: None,
         };
         self.launched += 1;
         if let Err(error) = self.endpoint.launch(time::now(), spec) {
@@ -448,7 +448,8 @@ pub fn of_messages() -> Outcome {
         .show(BUFFER, MESSAGE as u64);
     let mut control = FakeControl::new(script.program());
     control.set_size(2);
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     let mut ranks = FakeRanks::new(2, time::now());
     for tag in [1, 0] {
         let buffer = ranks.buffer(1, marker.show_often(MESSAGE));

@@ -129,6 +129,20 @@ impl Casts {
         self.key = Some(key);
     }
 
+    /// The node has joined at this time of the control node, in microseconds.
+    pub fn begin_at(&mut self, now: Instant, time: u64) {
+        if let Some(member) = &mut self.member {
+            member.begin_at(now, time);
+        }
+    }
+
+    /// It is this time at the control node.
+    pub fn set_time(&mut self, now: Instant, time: u64) {
+        if let Some(member) = &mut self.member {
+            member.set_time(now, time);
+        }
+    }
+
     /// Whether a cast is unfinished in which this node has a part: while a program computes, the
     /// card may interrupt it.
     pub fn is_active(&self) -> bool {
