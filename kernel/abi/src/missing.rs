@@ -20,10 +20,11 @@ pub const fn why(call: u64) -> Option<&'static str> {
         EXECVE | EXECVEAT => "a program cannot start another; `hearth run` starts programs",
         OPEN | OPENAT | OPENAT2 | CREAT | TRUNCATE | FTRUNCATE | FALLOCATE | MKDIR | MKDIRAT
         | RMDIR | UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2 | LINK | LINKAT | SYMLINK
-        | SYMLINKAT | MKNOD | MKNODAT | CHMOD | FCHMOD | FCHMODAT | CHOWN | FCHOWN | LCHOWN
-        | FCHOWNAT | UTIME | UTIMES | UTIMENSAT | FUTIMESAT | MEMFD_CREATE => {
+        | SYMLINKAT | CHMOD | FCHMOD | FCHMODAT | CHOWN | FCHOWN | LCHOWN | FCHOWNAT | UTIME
+        | UTIMES | UTIMENSAT | FUTIMESAT | MEMFD_CREATE => {
             "the job has no service for its files, which are read only: see `hearth run --no-files`"
         }
+        MKNOD | MKNODAT => "pipes and devices cannot be made in files of a job",
         MMAP => "a file cannot be mapped to be shared and written: write it with pwrite",
         SOCKET | SOCKETPAIR | CONNECT | ACCEPT | ACCEPT4 | BIND | LISTEN | SENDTO | RECVFROM
         | SENDMSG | RECVMSG => "there are no sockets: ranks talk to each other through hearth.h",

@@ -59,6 +59,10 @@ impl CrashReport<'_> {
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = self.head(&mut text);
+        if let Cause::Sent(_) = self.cause {
+            // Where the program was then tells nothing of why.
+            return text;
+        }
         let mut chosen = alloc::vec::Vec::new();
         let total = self.space.len();
         let mut room = REPORT_BYTES_MAX.saturating_sub(text.len() + FOOTER_BYTES);
@@ -94,6 +98,9 @@ impl CrashReport<'_> {
                 Access::Execute => "executing",
             };
             write!(out, ", {verb} address {address:#x}")?;
+        }
+        if let Cause::Sent(_) = self.cause {
+            return writeln!(out);
         }
         writeln!(out, ", rip {:#x}", r.rip)?;
         if self.cause == Cause::OutOfMemory && self.file_bytes > 0 {
@@ -170,6 +177,7 @@ fn distance(region: &Region, at: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::loader::synthetic;
+    use crate::signals::{Info, code};
     use crate::space::MapRequest;
     use hearth_abi::linux::{map, prot};
 
@@ -196,6 +204,17 @@ mod tests {
         let head = |number| report(&space, Cause::Raised(number), 0);
         assert!(head(6).starts_with("SIGABRT: raised by the program itself, rip"));
         assert!(head(40).starts_with("signal 40: raised by the program itself, rip"));
+    }
+
+    #[test]
+    fn a_signal_from_outside_is_one_line() {
+        let space = Space::new(&synthetic::image(), 32 << 20, true);
+        let text = report(&space, Cause::Sent(9), 0);
+        assert_eq!(text, "SIGKILL: sent from outside the program\n");
+        let of = |info| Cause::of_signal(15, &info);
+        assert_eq!(of(Info::OUTSIDE), Cause::Sent(15));
+        assert_eq!(of(Info::KERNEL), Cause::Raised(15));
+        assert_eq!(of(Info::sent(code::USER, 1)), Cause::Raised(15));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, USER_END, VirtAddr, page_down};
 use crate::loader::layout;
 use crate::paging::Leaf;
 use crate::paging::entry::{Attributes, Class, Protection};
+use crate::signals::Info;
 use crate::space::{Kind, Region, Space};
 use hearth_abi::linux::Signal;
 
@@ -153,6 +154,8 @@ pub enum Cause {
     },
     /// The program sent itself the signal of this number (abort), or its timer did.
     Raised(u8),
+    /// The signal of this number came from outside the program.
+    Sent(u8),
     /// A signal has a handler whose frame finds no room on the stack, or is not there to return by.
     SignalFrame,
     /// Ended by control with the signal of this number.
@@ -162,10 +165,18 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Of a signal that has no handler, with what came with it.
+    pub fn of_signal(signal: u8, info: &Info) -> Self {
+        match info.is_from_outside() {
+            true => Self::Sent(signal),
+            false => Self::Raised(signal),
+        }
+    }
+
     /// Number of the signal the user sees.
     pub const fn signal_number(self) -> u8 {
         match self {
-            Self::Raised(number) | Self::Cancelled(number) => number,
+            Self::Raised(number) | Self::Sent(number) | Self::Cancelled(number) => number,
             other => other.signal().number(),
         }
     }
@@ -189,10 +200,12 @@ impl Cause {
                 17 => Signal::Bus,
                 _ => Signal::Segv,
             },
-            Self::Raised(number) | Self::Cancelled(number) => match Signal::from_number(number) {
-                Some(signal) => signal,
-                None => Signal::Kill,
-            },
+            Self::Raised(number) | Self::Sent(number) | Self::Cancelled(number) => {
+                match Signal::from_number(number) {
+                    Some(signal) => signal,
+                    None => Signal::Kill,
+                }
+            }
             Self::TimeLimit => Signal::Xcpu,
         }
     }
@@ -218,6 +231,7 @@ impl Cause {
             self,
             Self::Exception { .. }
                 | Self::Raised(_)
+                | Self::Sent(_)
                 | Self::SignalFrame
                 | Self::Cancelled(_)
                 | Self::TimeLimit
@@ -251,6 +265,7 @@ impl fmt::Display for Cause {
                 _ => return write!(f, "CPU exception {vector}"),
             },
             Self::Raised(_) => "raised by the program itself",
+            Self::Sent(_) => "sent from outside the program",
             Self::SignalFrame => "no room on the stack for a signal handler, or its frame is gone",
             Self::Cancelled(_) => "cancelled",
             Self::TimeLimit => "time limit reached",

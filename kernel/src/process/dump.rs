@@ -130,7 +130,7 @@ impl Process {
         let mut threads: Vec<&Thread> = slots.filter_map(|(_, slot)| slot.as_deref()).collect();
         threads.sort_by_key(|thread| (Some(thread.tid) != crashed, thread.tid.number()));
         let info = match cause {
-            Cause::Raised(_) => self.crashed.map(|thread| thread.sent),
+            Cause::Raised(_) | Cause::Sent(_) => self.crashed.map(|thread| thread.sent),
             _ => threads.first().and_then(|thread| {
                 let rip = thread.context.registers().rip;
                 let signal = fault::signal_of(cause, address, rip, thread.state().bytes());

@@ -18,7 +18,7 @@ use kernel_core::program::UserSlice;
 use kernel_core::signals::frame::{
     CONTEXT_AT, FRAME_BYTES, Fault, Frame, INFO_AT, LEGACY_BYTES, Place, Restored,
 };
-use kernel_core::signals::{Action, AltStack, Delivery, Info, SendError, code, fault, flag};
+use kernel_core::signals::{Action, AltStack, Delivery, Info, SendError, fault, flag};
 use kernel_core::threads::{CoreSet, State, Tid};
 
 use super::Process;
@@ -61,7 +61,8 @@ impl Current<'_> {
             };
             self.thread.delivering = Some(delivery);
             if !delivery.action.is_handler() {
-                return Err(Ending::killed(Cause::Raised(delivery.signal)).into());
+                let cause = Cause::of_signal(delivery.signal, &delivery.info);
+                return Err(Ending::killed(cause).into());
             }
             self.enter_handler(&delivery, Fault::default())
                 .map_err(|stop| stop.or_end(Ending::killed(Cause::SignalFrame)))?;
@@ -208,7 +209,7 @@ impl Process {
     pub(super) fn take_signals(&mut self, services: &mut dyn NodeServices) {
         while let Some(number) = services.take_signal() {
             // A real-time one that finds no room is lost.
-            let _ = self.send_signal(number.into(), Info::sent(code::USER, 0));
+            let _ = self.send_signal(number.into(), Info::OUTSIDE);
         }
     }
 
@@ -314,10 +315,11 @@ impl Process {
 
     /// Ends by a signal that one of its threads would have taken.
     fn end_by(&mut self, thread: Crashed, signal: u8) {
+        let cause = Cause::of_signal(signal, &thread.sent);
         if self.ending.is_none() {
             self.crashed = Some(thread);
         }
-        self.end(Ending::killed(Cause::Raised(signal)));
+        self.end(Ending::killed(cause));
     }
 
     /// Gives a thread the signals that were sent to it while it ran.

@@ -74,6 +74,14 @@ impl Info {
     /// Of a signal that the kernel sends by itself.
     pub const KERNEL: Self = Self::sent(code::KERNEL, 0);
 
+    /// Of a signal that comes from outside the program, which has no process there.
+    pub const OUTSIDE: Self = Self::sent(code::USER, 0);
+
+    /// Whether it is [`Self::OUTSIDE`].
+    pub fn is_from_outside(&self) -> bool {
+        *self == Self::OUTSIDE
+    }
+
     /// Of a fault at an address.
     pub const fn fault(code: i32, address: u64) -> Self {
         Self {

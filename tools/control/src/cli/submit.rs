@@ -287,7 +287,7 @@ fn reason(error: &clap::Error) -> String {
 /// The first bytes of a file.
 /// The file begins as job scripts do, and those of a shell.
 pub(super) fn is_script(path: &Path) -> bool {
-    head(path).is_ok_and(|head| head.starts_with(SCRIPT_MAGIC))
+    head(path).is_ok_and(|head| head.starts_with(b"#!"))
 }
 
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {

@@ -122,7 +122,7 @@ pub enum SubmitError {
     RequeueWithInput,
     /// More ranks than there are nodes.
     #[error(
-        "{} wanted, but the cluster has {known}; use a smaller -n, or --wait to wait for nodes that have not joined yet",
+        "{} wanted, but the cluster has {known}; use a smaller -n, -N for several ranks a node, or --wait to wait for nodes that have not joined yet",
         count(*wanted, "node")
     )]
     TooMany {
@@ -145,7 +145,7 @@ pub enum SubmitError {
         excluded: usize,
     },
     /// More ranks than the tree has places.
-    #[error("{} wanted, but the tree has places for {places}; use a smaller -n", count(*wanted, "node"))]
+    #[error("{} wanted, but the tree has places for {places}; use a smaller -n, or -N for several ranks a node", count(*wanted, "node"))]
     NoPlaces {
         /// Ranks asked for.
         wanted: usize,
@@ -196,7 +196,7 @@ pub enum SubmitError {
     },
     /// Too few nodes with so many cores.
     #[error(
-        "{wanted} cores of a node: {} so many, and the job wants {}; the largest, {largest}, has {most}: fewer for each rank (-c), or fewer ranks a node (-N)",
+        "{wanted} cores of a node: {} so many, and the job wants {}; the largest, {largest}, has {most}: use a smaller -c, or a larger -N for fewer ranks a node; `hearth up --cpus` gives QEMU nodes more",
         match have { 0 => "no node has".to_string(), 1 => "1 node has".to_string(), have => format!("{have} nodes have") },
         crate::output::count(*nodes as usize, "such node")
     )]

@@ -247,8 +247,9 @@ mod tests {
             .map(|value| value.expect("all are known"))
             .collect();
         // What control knew then, what the node said, what its program had set.
-        assert_eq!(shown[..5], [7, 0, 0, 0, 11]);
-        assert_eq!(shown[5 + NodeMetric::Uptime as usize], 11_000_000);
+        let known = metrics::OF_NODE - NodeMetric::COUNT;
+        assert_eq!(shown[..known], [7, 0, 0, 0, 11, 0]);
+        assert_eq!(shown[known + NodeMetric::Uptime as usize], 11_000_000);
         assert_eq!(shown[metrics::OF_NODE], 111);
         assert_eq!(
             values.values.len(),

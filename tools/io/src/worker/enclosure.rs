@@ -116,11 +116,13 @@ pub fn enter(setup: &Setup) -> Result<OwnedFd, String> {
     if let Some(user) = other {
         set_groups(user)?;
     }
+    // Directories on the way to an export are for everybody, whatever mask the service has; the
+    // files of a program have its own mask.
+    stat::umask(Mode::empty());
     make_root(&open_exports(&setup.exports, other)?)?;
     leave_old_root()?;
     set_limits(uid.is_root()).map_err(said("limits"))?;
     become_user(other)?;
-    stat::umask(Mode::empty());
     verify(other)?;
     open_working(&setup.working)
 }
