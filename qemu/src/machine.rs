@@ -230,6 +230,7 @@ mod tests {
             },
             tree: "4".parse().unwrap(),
             rate: None,
+            io_services: 0,
             firmware,
             accelerator: match firmware {
                 Firmware::Bios => Accelerator::Kvm,
