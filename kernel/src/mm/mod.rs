@@ -412,16 +412,31 @@ fn map_kernel(page: VirtAddr, frame: PhysAddr, attributes: Attributes) -> Result
     )
 }
 
-/// Zeroes the one frame, or the `count` frames in a row, that are given out next, if they are not
-/// zero-filled. Nothing is locked meanwhile.
-pub fn zero_ahead(count: u64) {
-    let Some(first) = frames().take_unzeroed(count) else {
-        return;
-    };
-    for index in 0..count {
-        DirectMap.zero_frame(first.offset(index * PAGE_SIZE));
+/// Frames that are given out next, taken aside to be zeroed without the lock.
+#[must_use = "the frames are lost"]
+pub struct Aside {
+    first: PhysAddr,
+    count: u64,
+}
+
+impl Aside {
+    /// One frame, or `count` in a row; `None` where there is nothing to zero.
+    pub fn take(count: u64) -> Option<Self> {
+        let first = frames().take_unzeroed(count)?;
+        Some(Self { first, count })
     }
-    frames().give_zeroed(first, count);
+
+    /// Zeroes them. Nobody else has them, so that this needs no lock.
+    pub fn zero(&self) {
+        for index in 0..self.count {
+            DirectMap.zero_frame(self.first.offset(index * PAGE_SIZE));
+        }
+    }
+
+    /// Gives them back, zeroed.
+    pub fn give_back(self) {
+        frames().give_zeroed(self.first, self.count);
+    }
 }
 
 /// Maps fresh zeroed frames for the kernel from `start` on; `false` when memory is used up.

@@ -30,7 +30,7 @@ use crate::arch::cores;
 use crate::arch::interrupts::Class;
 use crate::arch::trap::PAGE_FAULT;
 use crate::arch::user::{self, Trap};
-use crate::mm::{self, Hardware};
+use crate::mm::{Aside, Hardware};
 use crate::{arch, monitor, time};
 
 /// A turn of a thread that shares its core with others.
@@ -64,9 +64,13 @@ pub(super) fn run_thread<'l, 'a>(
     let mut flow = current(&mut shared, core, rank, &mut thread).resume(again);
     while matches!(flow, Flow::Run | Flow::Zero(_)) && shared.process(rank).ending.is_none() {
         if let Flow::Zero(frames) = flow {
+            let aside = Aside::take(frames);
             ranks::release(core, shared);
-            mm::zero_ahead(frames);
+            aside.iter().for_each(Aside::zero);
             shared = lock.lock();
+            if let Some(aside) = aside {
+                aside.give_back();
+            }
             shared.process(rank).take_posted(&mut thread);
             let again = thread.again.take().expect("where it was stopped");
             flow = current(&mut shared, core, rank, &mut thread).resume(again);

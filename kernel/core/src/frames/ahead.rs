@@ -1,4 +1,4 @@
-//! Frames that are zeroed before they are given out, while nobody holds the allocator.
+//! Frames that are zeroed before they are given out, while others use the allocator.
 //!
 //! Zeroing takes the most time of a first touch. Cores that touch memory at the same time do it
 //! side by side: each takes the frames aside that are given out next, zeroes them, and puts them
