@@ -48,7 +48,8 @@ pub use process::ProcessId;
 pub use record::{MachineState, NodeRecord, Record};
 pub use request::ANSWER_LIMIT;
 pub use spec::{
-    CLUSTER_NAMES, Firmware, MAX_CPUS, MAX_NODES, Rate, Spec, is_cluster_name, parse_memory_mib,
+    CLUSTER_NAMES, Firmware, MAX_CPUS, MAX_IO_SERVICES, MAX_NODES, Rate, Spec, is_cluster_name,
+    parse_memory_mib,
 };
 pub use supervisor::supervise;
 pub use tree::{MAX_LEVELS, Tree};

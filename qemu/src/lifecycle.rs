@@ -54,6 +54,9 @@ pub struct Launcher {
     /// The command of the control node, to which `--interface`, `--address`, `--state-dir`,
     /// `--http-fd 0`, `--image`, `--nodes-file` and `--tree` are added.
     pub control: Vec<OsString>,
+    /// The command of an I/O service, to which `--state-dir`, `--listen` and `--interface` are added.
+    #[serde(default)]
+    pub io: Vec<OsString>,
     /// Where control's HTTP listener shall listen, outside the cluster; port 0 takes a free one.
     pub http: SocketAddr,
 }
@@ -623,6 +626,7 @@ mod tests {
         let launcher = Launcher {
             supervise: vec!["sh".into(), "-c".into(), supervise.into()],
             control: Vec::new(),
+            io: Vec::new(),
             http: "127.0.0.1:0".parse().unwrap(),
         };
         start(&spec, paths, &launcher, &mut |_| ControlFlow::Continue(())).unwrap_err()

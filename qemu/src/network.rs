@@ -76,6 +76,19 @@ pub(crate) fn layout(spec: &Spec) -> Layout {
         "address add {SERVICE_LINK_LOCAL} dev {SERVICE_INTERFACE} nodad"
     ));
     layout.ip_line(&format!("link set {SERVICE_INTERFACE} up"));
+    for service in 0..spec.io_services {
+        let interface = io_interface(service);
+        let port = format!("{interface}-port");
+        layout.link(spec, &interface, &port);
+        layout.plug(&port, &switch(levels - 1, 0));
+        let address = Spec::io_service_address(service);
+        layout.ip_line(&format!("link set {interface} addrgenmode none"));
+        layout.ip_line(&format!(
+            "address add {}/{prefix} dev {interface}",
+            address.ip()
+        ));
+        layout.ip_line(&format!("link set {interface} up"));
+    }
     for node in 0..spec.nodes {
         let leaf = switch(0, spec.tree.leaf_of(node));
         let tap = tap(node);
@@ -93,6 +106,11 @@ pub(crate) fn layout(spec: &Spec) -> Layout {
         }
     }
     layout
+}
+
+/// The interface of an I/O service.
+pub(crate) fn io_interface(service: u32) -> String {
+    format!("io{service}")
 }
 
 fn switch(level: usize, index: u32) -> String {
@@ -140,12 +158,28 @@ impl Layout {
 
 /// Makes the network, in the namespace of this process.
 pub(crate) fn apply(layout: &Layout) -> Result<(), Error> {
+    keep_addresses_apart();
     batch("ip", &layout.ip)?;
     bypass_packet_filter();
     if layout.tc.is_empty() {
         Ok(())
     } else {
         batch("tc", &layout.tc)
+    }
+}
+
+/// Several interfaces here have addresses of one network. Each answers for its own alone, sends
+/// from its own, and takes what nodes send to it.
+fn keep_addresses_apart() {
+    // Without them nodes may send to the wrong one, which is slower and not wrong.
+    for (name, value) in [
+        ("arp_ignore", "1"),
+        ("arp_announce", "2"),
+        ("rp_filter", "0"),
+    ] {
+        for of in ["all", "default"] {
+            let _ = fs::write(format!("/proc/sys/net/ipv4/conf/{of}/{name}"), value);
+        }
     }
 }
 
@@ -219,6 +253,7 @@ mod tests {
             command_line: String::new(),
             instruction_shift: None,
             trace: None,
+            io_services: 0,
             debugged: Vec::new(),
         }
     }
@@ -248,6 +283,21 @@ mod tests {
                 .lines()
                 .all(|line| line.contains("rate 50mbit burst 25000 "))
         );
+    }
+
+    #[test]
+    fn each_io_service_has_a_limited_link_to_the_top() {
+        let mut spec = spec(8, "4x2", Some("50mbit"));
+        spec.io_services = 2;
+        let layout = layout(&spec);
+        assert_eq!((layout.links, layout.tc.lines().count()), (13, 26));
+        for line in [
+            "link set io1-port master s1-0\n",
+            "address add 10.117.0.3/16 dev io1\n",
+        ] {
+            assert!(layout.ip.contains(line), "{line}");
+        }
+        assert!(layout.tc.contains("dev io0 root") && layout.tc.contains("dev io0-port root"));
     }
 
     #[test]

@@ -115,6 +115,11 @@ impl Paths {
         self.run().join(format!("n{node}.gdb"))
     }
 
+    /// What an I/O service wrote.
+    pub fn io_log(&self, service: u32) -> PathBuf {
+        self.logs().join(format!("io{service}.log"))
+    }
+
     /// What the control node wrote.
     pub fn control_log(&self) -> PathBuf {
         self.logs().join("control.log")

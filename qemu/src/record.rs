@@ -27,6 +27,9 @@ pub struct Record {
     /// [`crate::start_control`] and not by itself.
     #[serde(default)]
     pub control_stopped: bool,
+    /// The I/O services; none in a place whose process has ended and is not started again yet.
+    #[serde(default)]
+    pub io_services: Vec<Option<ProcessId>>,
     pub nodes: Vec<NodeRecord>,
 }
 
@@ -85,12 +88,14 @@ impl Record {
                     .then(|| paths.debugger_socket(node)),
             })
             .collect();
+        let spec_io = spec.io_services as usize;
         Self {
             spec,
             http,
             supervisor: None,
             control: None,
             control_stopped: false,
+            io_services: vec![None; spec_io],
             nodes,
         }
     }
@@ -122,6 +127,8 @@ impl Record {
     /// All processes of the cluster, the supervisor first.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let nodes = self.nodes.iter().filter_map(|node| node.process);
-        self.supervisor.into_iter().chain(self.control).chain(nodes)
+        let io_services = self.io_services.iter().flatten().copied();
+        let services = self.supervisor.into_iter().chain(self.control);
+        services.chain(io_services).chain(nodes)
     }
 }

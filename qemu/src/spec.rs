@@ -6,7 +6,7 @@
 //! Invariant: a [`Spec`] that passed [`Spec::check`] can be laid out without further checks.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -19,6 +19,8 @@ use crate::{Accelerator, Cards, Error, Tree};
 pub const MAX_NODES: u32 = 256;
 /// Most processors of a machine: what the kernel is meant for.
 pub const MAX_CPUS: u32 = 64;
+/// Most I/O services of a cluster: one for each 64 nodes of the largest, and as many again.
+pub const MAX_IO_SERVICES: u32 = 8;
 /// Least memory of a machine: what the kernel promises to work in.
 const MIN_MEMORY_MIB: u32 = 32;
 /// Most memory of a machine: a slip of the pen (bytes for mebibytes) is an error, not an attempt.
@@ -103,6 +105,9 @@ pub fn parse_memory_mib(text: &str) -> Result<u32, Error> {
         })
 }
 
+/// UDP port of I/O services.
+const IO_SERVICE_PORT: u16 = 7118;
+
 /// Processors of a machine of which nothing is said.
 fn one() -> u32 {
     1
@@ -139,13 +144,16 @@ pub struct Spec {
     pub command_line: String,
     /// Machines' clocks count instructions instead of time (`-icount`), each of 2 to the power of
     /// this nanoseconds: slow, but with 0 a count of the time-stamp counter is a count of
-    /// instructions. A higher one lets the clock keep up with that of others.
+    /// instructions. A higher one lets the clock keep up with the host's; it never runs ahead.
     #[serde(default)]
     pub instruction_shift: Option<u8>,
     /// What each machine's QEMU writes to its own log, [`crate::Paths::trace_log`]: items of QEMU's
     /// `-d`, for example `int` for interrupts and exceptions. None writes no such log.
     #[serde(default)]
     pub trace: Option<String>,
+    /// I/O services, each a process with a link of its own; none: the control node has one.
+    #[serde(default)]
+    pub io_services: u32,
     /// Nodes whose QEMU takes a debugger at [`crate::Paths::debugger_socket`].
     #[serde(default)]
     pub debugged: Vec<u32>,
@@ -191,6 +199,12 @@ impl Spec {
                 self.cpus
             )));
         }
+        if self.io_services > MAX_IO_SERVICES {
+            return Err(Error::Spec(format!(
+                "{} I/O services: a cluster has at most {MAX_IO_SERVICES}",
+                self.io_services
+            )));
+        }
         if !self.image.is_file() {
             return Err(Error::Spec(format!(
                 "there is no boot image at {}: `cargo xtask build` makes one",
@@ -210,6 +224,14 @@ impl Spec {
 
     /// Address of the control node, and the prefix length of the boot network.
     pub const CONTROL_ADDRESS: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 117, 0, 1), 16);
+
+    /// Address of an I/O service; each has an interface of its own.
+    pub fn io_service_address(service: u32) -> SocketAddrV4 {
+        let [_, _, _, low] = service.to_be_bytes();
+        // MAX_IO_SERVICES keeps it far below 256.
+        let address = Ipv4Addr::new(10, 117, 0, 2 + low);
+        SocketAddrV4::new(address, IO_SERVICE_PORT)
+    }
 
     /// Fixed address of a node: 10.117.1.1 is node 0, 250 nodes in each third byte.
     pub fn node_address(node: u32) -> Ipv4Addr {
@@ -264,6 +286,7 @@ impl Spec {
             command_line: String::new(),
             instruction_shift: None,
             trace: None,
+            io_services: 0,
             debugged: Vec::new(),
         }
     }
@@ -321,6 +344,7 @@ mod tests {
         assert!(check(&|spec| spec.nodes = 0).contains("1 to 256"));
         assert!(check(&|spec| spec.nodes = 9).contains("room for 8"));
         assert!(check(&|spec| spec.cpus = 0).contains("1 to 64"));
+        assert!(check(&|spec| spec.io_services = 9).contains("at most 8"));
         assert!(check(&|spec| spec.cpus = 65).contains("1 to 64"));
         assert!(check(&|spec| spec.memory_mib = 31).contains("at least 32M"));
         assert!(check(&|spec| spec.firmware = Firmware::Uefi).contains("at least 96M"));

@@ -42,6 +42,10 @@ const CONTROL_STOP_LIMIT: Duration = Duration::from_secs(5);
 const MAX_CONTROL_RESTARTS: u32 = 3;
 /// Crashes that lie further apart are counted anew.
 const CONTROL_RESTARTS_WITHIN: Duration = Duration::from_secs(60);
+/// An I/O service ends its workers first.
+const IO_STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Between two starts of an I/O service there is as much.
+const IO_STARTS_APART: Duration = Duration::from_secs(1);
 /// A machine that resets itself, because its kernel panicked, is started again so often within this
 /// time; then it stays off.
 const MAX_MACHINE_RESETS: usize = 3;
@@ -109,6 +113,13 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The process of an I/O service.
+#[derive(Default)]
+struct IoService {
+    child: Option<Child>,
+    started_at: Option<Instant>,
+}
+
 struct Supervisor {
     paths: Paths,
     record: Record,
@@ -117,6 +128,7 @@ struct Supervisor {
     control: Option<Child>,
     control_restarts: u32,
     control_ended_at: Option<Instant>,
+    io_services: Vec<IoService>,
     machines: Vec<Option<Child>>,
     /// When each machine has reset itself lately.
     resets: Vec<Vec<Instant>>,
@@ -143,6 +155,7 @@ impl Supervisor {
             links: layout.links,
         });
 
+        let io_services = (0..record.spec.io_services).map(|_| IoService::default());
         let machines = record.nodes.iter().map(|_| None).collect();
         let resets = record.nodes.iter().map(|_| Vec::new()).collect();
         let mut supervisor = Self {
@@ -153,11 +166,13 @@ impl Supervisor {
             control: None,
             control_restarts: 0,
             control_ended_at: None,
+            io_services: io_services.collect(),
             machines,
             resets,
             _lock: lock,
         };
         supervisor.start_control()?;
+        supervisor.look_after_io_services();
         report(&Stage::Control);
         let total = supervisor.record.spec.nodes;
         for node in 0..total {
@@ -285,6 +300,7 @@ impl Supervisor {
             }
             self.look_after_machines();
             self.look_after_control();
+            self.look_after_io_services();
             match self.requests.accept() {
                 Ok((stream, _)) => {
                     if self.answer(stream) {
@@ -370,6 +386,15 @@ impl Supervisor {
                 for node in 0..self.record.spec.nodes {
                     self.power_off(node)?;
                 }
+                for (service, place) in self
+                    .io_services
+                    .iter_mut()
+                    .zip(&mut self.record.io_services)
+                {
+                    if let Some(mut child) = service.child.take() {
+                        end(&mut child, place.take(), IO_STOP_LIMIT)?;
+                    }
+                }
                 self.stop_control()?;
                 remove_if_there(&self.paths.supervisor_socket())
             }
@@ -424,6 +449,38 @@ impl Supervisor {
                 Ok(()) => log(&format!("n{node} was started again")),
                 Err(error) => log(&format!("n{node} did not start again: {error}")),
             }
+        }
+    }
+
+    /// Starts I/O services that do not run: at the begin, and when one has ended.
+    fn look_after_io_services(&mut self) {
+        let mut changed = false;
+        let places = self
+            .io_services
+            .iter_mut()
+            .zip(&mut self.record.io_services);
+        for (number, (service, place)) in (0..).zip(places) {
+            if let Some(status) = has_ended(&mut service.child) {
+                log(&format!("I/O service {number} ended: {status}"));
+                *place = None;
+                changed = true;
+            }
+            let is_early = |at: Instant| at.elapsed() < IO_STARTS_APART;
+            if service.child.is_some() || service.started_at.is_some_and(is_early) {
+                continue;
+            }
+            service.started_at = Some(Instant::now());
+            match start_io_service(&self.launcher, &self.paths, number) {
+                Ok(child) => {
+                    *place = ProcessId::of(child.id());
+                    service.child = Some(child);
+                }
+                Err(error) => log(&format!("I/O service {number} did not start: {error}")),
+            }
+            changed = true;
+        }
+        if changed {
+            self.save_or_log();
         }
     }
 
@@ -555,6 +612,32 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Starts an I/O service.
+fn start_io_service(launcher: &Launcher, paths: &Paths, number: u32) -> Result<Child, Error> {
+    let Some((program, arguments)) = launcher.io.split_first() else {
+        return Err(Error::Spec(
+            "no command was given to start an I/O service".to_owned(),
+        ));
+    };
+    let log = paths.io_log(number);
+    machine::dying_with_parent(program)
+        .args(arguments)
+        .arg("--state-dir")
+        .arg(paths.state())
+        .arg("--listen")
+        .arg(Spec::io_service_address(number).to_string())
+        .arg("--interface")
+        .arg(network::io_interface(number))
+        .stdin(Stdio::null())
+        .stdout(machine::append(&log)?)
+        .stderr(machine::append(&log)?)
+        .spawn()
+        .map_err(|source| Error::Start {
+            program: program.to_string_lossy().into_owned(),
+            source,
+        })
+}
+
 /// The command of the control node: the caller's, and what only this crate knows.
 fn control_arguments(spec: &Spec, paths: &Paths, launcher: &Launcher) -> Vec<std::ffi::OsString> {
     let (address, prefix) = Spec::CONTROL_ADDRESS;
@@ -614,12 +697,14 @@ mod tests {
             launcher: Launcher {
                 supervise: Vec::new(),
                 control: vec!["false".into()],
+                io: Vec::new(),
                 http,
             },
             requests: listen(&paths).unwrap(),
             control: Some(control),
             control_restarts: 0,
             control_ended_at: None,
+            io_services: Vec::new(),
             machines: vec![None],
             resets: vec![Vec::new()],
             _lock: File::create(paths.supervisor_lock()).unwrap(),

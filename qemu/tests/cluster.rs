@@ -46,11 +46,13 @@ impl Lab {
             command_line: String::new(),
             instruction_shift: None,
             trace: None,
+            io_services: 0,
             debugged: Vec::new(),
         };
         let own = |words: &[&str]| words.iter().map(Into::into).collect();
         let launcher = Launcher {
             supervise: own(&[STANDIN, "supervise", root.path().to_str().unwrap(), name]),
+            io: Vec::new(),
             control: own(&[STANDIN, "control"]),
             http: "127.0.0.1:0".parse().unwrap(),
         };

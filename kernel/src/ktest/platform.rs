@@ -244,3 +244,15 @@ pub fn no_clock() -> Outcome {
         arch::clock::source()
     ))
 }
+
+/// Processors that are disabled, listed twice or not there do no harm: the others work.
+pub fn cores_left_out() -> Outcome {
+    let machine = platform::machine();
+    let ids: alloc::vec::Vec<_> = machine.processors.iter().map(|one| one.apic_id).collect();
+    check!(ids == [0, 1, 77], "processors {ids:?}");
+    let left_out = (machine.disabled, machine.listed_twice);
+    check!(left_out == (1, 1), "{left_out:?} disabled and twice");
+    let cores = arch::cores::count();
+    check!(cores == 2, "{cores} cores work");
+    Ok(())
+}

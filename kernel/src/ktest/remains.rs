@@ -310,6 +310,7 @@ impl Control {
                 ranks: 1,
                 launch_block: Arc::from(&block[..]),
                 retain: false,
+                files: None,
             }],
             program: ProgramId([self.launched as u8 + 1; 32]),
             program_bytes: program.len() as u64,
@@ -320,7 +321,6 @@ impl Control {
             start: StartMode::AtOnce,
             cores: 0,
             core_bytes: 0,
-            files: None,
         };
         self.launched += 1;
         if let Err(error) = self.endpoint.launch(time::now(), spec) {

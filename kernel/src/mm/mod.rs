@@ -30,6 +30,7 @@ pub use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::frames::{FrameAllocator, Owner};
 use kernel_core::paging::entry::{Attributes, Protection};
 use kernel_core::paging::{MapError, PageSize, PageTable};
+use kernel_core::phys::PhysMem;
 use spin::{Mutex, MutexGuard, Once};
 
 use crate::arch::tlb;
@@ -409,6 +410,18 @@ fn map_kernel(page: VirtAddr, frame: PhysAddr, attributes: Attributes) -> Result
         size,
         attributes,
     )
+}
+
+/// Zeroes the one frame, or the `count` frames in a row, that are given out next, if they are not
+/// zero-filled. Nothing is locked meanwhile.
+pub fn zero_ahead(count: u64) {
+    let Some(first) = frames().take_unzeroed(count) else {
+        return;
+    };
+    for index in 0..count {
+        DirectMap.zero_frame(first.offset(index * PAGE_SIZE));
+    }
+    frames().give_zeroed(first, count);
 }
 
 /// Maps fresh zeroed frames for the kernel from `start` on; `false` when memory is used up.

@@ -152,6 +152,7 @@ impl Sources<'_> {
             OverlayMemory => self.overlay.footprint.bytes as u64,
             OverlayDropped => self.overlay.dropped,
             HardwareErrors => arch::machine_check::corrected(),
+            Threads => program().threads,
         }))
     }
 

@@ -45,6 +45,8 @@ pub struct Program {
     pub system_calls: u64,
     /// Faults by what served them.
     pub faults: Faults,
+    /// Threads it has.
+    pub threads: u64,
 }
 
 impl Program {
@@ -52,6 +54,7 @@ impl Program {
         user_counts: 0,
         system_calls: 0,
         faults: Faults::NONE,
+        threads: 0,
     };
 
     fn plus(&self, other: &Self) -> Self {
@@ -69,6 +72,7 @@ impl Program {
                 copy: a.copy + b.copy,
                 stale: a.stale + b.stale,
             },
+            threads: self.threads + other.threads,
         }
     }
 }
@@ -112,6 +116,10 @@ pub fn running() -> Program {
 /// The program of a rank has ended: what it cost stays.
 pub fn end_program(rank: LocalRank, program: Program) {
     let mut state = STATE.lock();
+    let program = Program {
+        threads: 0,
+        ..program
+    };
     state.ended = state.ended.plus(&program);
     state.running[rank.index()] = Program::NONE;
 }

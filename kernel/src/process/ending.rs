@@ -12,12 +12,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::crash::CrashReport;
+use kernel_core::crash::{CrashReport, Registers};
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
-use kernel_core::signals::Timers;
-use kernel_core::threads::Wait;
+use kernel_core::signals::{Info, Timers};
+use kernel_core::threads::{Tid, Wait};
 use netstack::ids::LocalRank;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
@@ -51,6 +51,17 @@ pub(super) enum Ending {
     },
 }
 
+/// The thread that ended its program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crashed {
+    /// Which one.
+    pub tid: Tid,
+    /// Its registers.
+    pub registers: Registers,
+    /// What came with the signal, where one that was sent has ended it.
+    pub sent: Info,
+}
+
 /// Why a system call does not return a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -61,6 +72,8 @@ pub(super) enum Stop {
     Restart,
     /// The thread has to wait; what it wanted begins anew then.
     Wait(Pause),
+    /// So many frames are to be zeroed, without the lock, before the thread gets them.
+    Zero(u64),
     /// The thread ends.
     Gone,
     /// The program ends.
@@ -333,7 +346,7 @@ impl Process {
         }
         let registers = self
             .crashed
-            .map_or_else(Default::default, |(_, registers)| registers);
+            .map_or_else(Default::default, |thread| thread.registers);
         let space = self.memory().space();
         let report = CrashReport {
             cause,

@@ -51,7 +51,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use hearth_abi::resources::Lowered;
-use kernel_core::crash::Registers;
 use kernel_core::futex::Queues;
 use kernel_core::program::Memory;
 use kernel_core::retention::Policy;
@@ -66,10 +65,10 @@ use crate::arch::interrupts::Counts;
 use crate::mm;
 use crate::time::Moment;
 use cores::Cores;
-use ending::Ending;
 #[cfg(feature = "ktest")]
 pub use ending::scrub;
 pub use ending::scrub_some;
+use ending::{Crashed, Ending};
 use files::JobFiles;
 pub use launch::prepare;
 use pager::Flight;
@@ -184,9 +183,9 @@ struct Process {
     /// Signals for threads that run.
     posted: Posted,
     futexes: Queues,
-    /// Why it ends, once it does, and the thread that ended it with its registers.
+    /// Why it ends, once it does, and the thread that ended it.
     ending: Option<Ending>,
-    crashed: Option<(Tid, Registers)>,
+    crashed: Option<Crashed>,
     /// What it is called: its first argument.
     name: Vec<u8>,
     /// Fetches of pages of the program that are on their way.

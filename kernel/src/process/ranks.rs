@@ -68,6 +68,10 @@ struct Alarm {
     armed: bool,
     /// The deadline that it is armed for.
     due: Instant,
+    /// That is the end of the turn of a thread, or comes before it. Where threads wake each other
+    /// in turn it stays so while one of them is alone: at most a tick too many, instead of a timer
+    /// set at each wake-up.
+    sliced: bool,
     /// Whether the card may interrupt the program.
     listening: bool,
     asleep: bool,
@@ -99,6 +103,7 @@ pub(super) fn run(processes: Vec<Process>, node: &mut dyn Ranks, ended: &Ended<'
         alarm: Alarm {
             armed: false,
             due: Instant::ZERO,
+            sliced: false,
             listening: false,
             asleep: false,
             asked: false,
@@ -397,6 +402,7 @@ impl Shared<'_> {
             (deadline, class) = (sleeper, Class::TimeLimit);
         }
         let slice = time::now() + SLICE;
+        self.alarm.sliced = is_shared;
         if is_shared && slice < deadline {
             (deadline, class) = (slice, Class::TimeLimit);
         }
@@ -411,7 +417,7 @@ impl Shared<'_> {
         let was_shared = process.cores.set_shared(core, is_shared);
         process.cores.set_entered(core, Some(arch::tsc()));
         if core == Core::BOOT {
-            if is_shared || was_shared || !self.is_armed() {
+            if is_shared && !self.alarm.sliced || !self.is_armed() {
                 self.arm(rank, is_shared);
             }
         } else if is_shared {

@@ -117,6 +117,7 @@ impl Pair {
                 ranks: 1,
                 launch_block: [0; 10].into(),
                 retain: false,
+                files: None,
             }],
             program: ProgramId([0; 32]),
             program_bytes: 100_000,
@@ -127,7 +128,6 @@ impl Pair {
             start: StartMode::OnCommand,
             cores: 0,
             core_bytes: 0,
-            files: None,
         };
         pair.control.launch(pair.now, spec).expect("the node is up");
         pair.settle();

@@ -580,6 +580,7 @@ fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
         ranks: 1,
         launch_block: plan.launch_block(Rank(rank as u32)).into(),
         retain: plan.published && status.is_warm(*node, program),
+        files: None,
     };
     let warm = |node: &NodeId| status.is_warm(*node, program);
     let short = plan.nodes.len() == 1 || plan.nodes.iter().all(warm);
@@ -598,6 +599,5 @@ fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
         },
         cores: 0,
         core_bytes: 0,
-        files: None,
     }
 }

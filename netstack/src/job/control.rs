@@ -40,7 +40,9 @@ use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::ids::{BootEpoch, JobId, LocalRank, NodeId, Rank};
 use crate::io::server::Channel;
-use crate::job::{JobSpec, LaunchError, LaunchSpec, PlaceSpec, RankLoss, launch_block};
+use crate::job::{
+    FileService, JobSpec, LaunchError, LaunchSpec, PlaceSpec, RankLoss, launch_block,
+};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::job::{Command, GRACE_MAX, INLINE_BLOCK_MAX, SIGNAL_MAX};
@@ -79,6 +81,7 @@ struct Place {
     /// The first of them.
     first: Rank,
     launch_block: Arc<[u8]>,
+    files: Option<FileService>,
     phase: Phase,
     /// Adopted: the boot that may be launched on if it has never heard of the job, since it was up
     /// when the earlier run ended.
@@ -412,6 +415,7 @@ impl Place {
         Place {
             first,
             launch_block: of.launch_block.clone(),
+            files: of.files,
             phase: match of.retain {
                 true => Phase::Retaining,
                 false => Phase::Launching,
@@ -492,7 +496,7 @@ impl Job {
             start: self.spec.start,
             cores: self.spec.cores,
             core_bytes: self.spec.core_bytes,
-            files: self.spec.files,
+            files: place.files,
         };
         let block = (block.len() <= INLINE_BLOCK_MAX).then_some(&block[..]);
         Command::Launch {

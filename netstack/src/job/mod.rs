@@ -118,8 +118,6 @@ pub struct JobSpec {
     pub cores: u16,
     /// Most bytes of a core file of each rank that crashes, 0 for none.
     pub core_bytes: u64,
-    /// What carries out its calls on files; none: it has no files but those that its launch names.
-    pub files: Option<FileService>,
 }
 
 impl JobSpec {
@@ -152,6 +150,9 @@ pub struct PlaceSpec {
     pub launch_block: Arc<[u8]>,
     /// Send RETAIN first and LAUNCH when it is acknowledged (the published flow).
     pub retain: bool,
+    /// What carries out their calls on files; none: they have no files but those that the launch
+    /// names.
+    pub files: Option<FileService>,
 }
 
 /// How a rank stands of a job that an earlier run of the control node launched.

@@ -76,6 +76,7 @@ fn assert_works(pair: &mut Pair) {
             ranks: 1,
             launch_block: [].into(),
             retain: false,
+            files: None,
         }],
         program: ProgramId([0; 32]),
         program_bytes: 0,
@@ -86,7 +87,6 @@ fn assert_works(pair: &mut Pair) {
         start: StartMode::OnCommand,
         cores: 0,
         core_bytes: 0,
-        files: None,
     };
     pair.control
         .launch(pair.now, spec)

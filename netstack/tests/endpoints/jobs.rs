@@ -19,6 +19,7 @@ pub fn job_spec(job: u64) -> JobSpec {
             ranks: 1,
             launch_block: [0; 100].into(),
             retain: false,
+            files: None,
         }],
         program: ProgramId([7; 32]),
         program_bytes: 100_000,
@@ -29,7 +30,6 @@ pub fn job_spec(job: u64) -> JobSpec {
         start: StartMode::OnCommand,
         cores: 0,
         core_bytes: 0,
-        files: None,
     }
 }
 

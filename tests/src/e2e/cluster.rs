@@ -30,13 +30,15 @@ pub enum Boot {
     Overlay,
     /// Two nodes of four cores, for several ranks each.
     Cores,
+    /// Four nodes whose file calls two I/O services carry out.
+    Io,
     /// Four nodes with three kinds of card, which boot by the ROMs of these.
     Cards,
 }
 
 impl Boot {
     /// Every kind, in the order in which they are brought up.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Network,
         Self::Uefi,
         Self::Direct16,
@@ -46,6 +48,7 @@ impl Boot {
         Self::Limited,
         Self::Overlay,
         Self::Cores,
+        Self::Io,
         Self::Cards,
     ];
 
@@ -61,6 +64,7 @@ impl Boot {
             Self::Limited => "4 nodes behind links of 20 Mbit/s, direct boot",
             Self::Overlay => "16 nodes of 32 MiB, monitoring tree of fan-out 4, direct boot",
             Self::Cores => "2 nodes of 4 cores, direct boot",
+            Self::Io => "4 nodes with two I/O services, direct boot",
             Self::Cards => "4 nodes with cards e1000, e1000e and virtio, BIOS network boot",
         }
     }
@@ -82,6 +86,7 @@ impl Boot {
             ],
             Self::Overlay => &["--nodes", "16", "--direct", "--memory", "32M"],
             Self::Cores => &["--nodes", "2", "--direct", "--cpus", "4", "--memory", "96M"],
+            Self::Io => &["--nodes", "4", "--direct", "--io", "2"],
             Self::Cards => &["--nodes", "4", "--nic", "n0=e1000,n[1-2]=e1000e"],
         }
     }
@@ -90,6 +95,9 @@ impl Boot {
     fn configuration(self) -> Option<&'static str> {
         match self {
             Self::Published => Some("[retention]\nmode = \"published\"\n"),
+            Self::Io => {
+                Some("[files]\nexport = [\"~\", \".\"]\n[api]\nlisten = \"127.0.0.1:7182\"\n")
+            }
             Self::Overlay => Some("[overlay]\nfan_out = 4\n"),
             _ => None,
         }
@@ -217,6 +225,22 @@ impl Cluster {
         Ok(found.out().trim().to_owned())
     }
 
+    /// The process of an I/O service.
+    pub fn io_service_pid(&self, service: u32) -> Result<String> {
+        let pattern = format!(
+            "hearth io --state-dir .*{}.* --interface io{service}$",
+            self.name
+        );
+        let found = command::run(OsStr::new("pgrep"), &["-o", "-f", &pattern], b"", LIMIT)?
+            .expect_code(0)?;
+        Ok(found.out().trim().to_owned())
+    }
+
+    /// The program that clusters are made of.
+    pub fn program_of_hearth(&self) -> &Path {
+        &self.hearth
+    }
+
     /// The process of a node's machine.
     pub fn machine_pid(&self, node: &str) -> Result<String> {
         let pattern = format!("qemu-system-x86_64 -name hearth-{}-{node} ", self.name);
@@ -240,13 +264,20 @@ impl Cluster {
 
     /// A command inside the network namespace of the cluster.
     pub fn in_namespace(&self, args: &[&str], input: &[u8]) -> Result<Finished> {
+        let mut all = self.namespace_command()?;
+        let program = all.remove(0);
+        all.extend(args.iter().map(|word| (*word).to_owned()));
+        command::run(OsStr::new(&program), &all, input, LIMIT)
+    }
+
+    /// What stands before a command that runs inside that namespace.
+    pub fn namespace_command(&self) -> Result<Vec<String>> {
         let pid = self.control_pid()?;
-        let mut all = vec!["-t", &pid, "-n"];
+        let mut all = vec!["nsenter", "-t", &pid, "-n"];
         if !is_root() {
             all.extend(["-U", "--preserve-credentials"]);
         }
-        all.extend(args);
-        command::run(OsStr::new("nsenter"), &all, input, LIMIT)
+        Ok(all.into_iter().map(str::to_owned).collect())
     }
 
     /// `hearth ARGS --json`, parsed.

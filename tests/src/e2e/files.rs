@@ -102,8 +102,11 @@ const OPERATIONS: &str = "3000";
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A folder of this scenario, empty.
-fn folder(cluster: &Cluster, name: &str) -> Result<PathBuf> {
+pub fn folder(cluster: &Cluster, name: &str) -> Result<PathBuf> {
     let path = PathBuf::from(cluster.scratch(name));
+    if path.exists() {
+        fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+    }
     fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
     Ok(path)
 }
@@ -182,7 +185,7 @@ fn at_random(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn of_several_ranks(cluster: &Cluster) -> Result<()> {
+pub fn of_several_ranks(cluster: &Cluster) -> Result<()> {
     let folder = folder(cluster, "ranks-files")?;
     let program = cluster.program("ranks-files");
     let folder_name = folder.to_string_lossy();
@@ -244,6 +247,19 @@ fn under_other_paths(cluster: &Cluster) -> Result<()> {
 /// The process that carries out a job's calls is killed: while nothing is asked of it, and while it
 /// stands still with a call.
 fn outlive_their_service(cluster: &Cluster) -> Result<()> {
+    let kill = || signal_worker(&cluster.control_pid()?, "KILL");
+    let stop = || signal_worker(&cluster.control_pid()?, "STOP");
+    outlive(cluster, &kill, &stop, &kill)
+}
+
+/// Runs `files-outlive`, whose files are open while `idle` is done; then `stop` has what carries out
+/// its calls stand still, and `dies` ends it.
+pub fn outlive(
+    cluster: &Cluster,
+    idle: &dyn Fn() -> Result<()>,
+    stop: &dyn Fn() -> Result<()>,
+    dies: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let folder = folder(cluster, "outlive")?;
     for name in ["moved", "gone"] {
         fs::write(folder.join(name), name)?;
@@ -269,16 +285,16 @@ fn outlive_their_service(cluster: &Cluster) -> Result<()> {
         Ok(())
     };
     until("ready")?;
-    signal_worker(cluster, "KILL")?;
+    idle()?;
     // Another file of that name, and none.
     fs::write(folder.join("new"), "another")?;
     fs::rename(folder.join("new"), folder.join("moved"))?;
     fs::remove_file(folder.join("gone"))?;
     fs::write(folder.join("go"), "")?;
     until("asking")?;
-    signal_worker(cluster, "STOP")?;
+    stop()?;
     std::thread::sleep(Duration::from_secs(1));
-    signal_worker(cluster, "KILL")?;
+    dies()?;
     fs::write(folder.join("on"), "")?;
     said.read_to_string(&mut all)?;
     let status = client.wait()?;
@@ -293,10 +309,9 @@ fn outlive_their_service(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Sends a signal to the process that carries out the calls of the one job there is.
-fn signal_worker(cluster: &Cluster, signal: &str) -> Result<()> {
-    let parent = cluster.control_pid()?;
-    let found = ["-P", &parent, "-f", "io-worker"];
+/// Sends a signal to the process by which a service carries out the calls of the one job there is.
+pub fn signal_worker(service: &str, signal: &str) -> Result<()> {
+    let found = ["-P", service, "-f", "io-worker"];
     let found = command::run("pgrep".as_ref(), &found, b"", LIMIT)?.expect_code(0)?;
     let signal = format!("-{signal}");
     command::run("kill".as_ref(), &[&signal, found.out().trim()], b"", LIMIT)?.expect_code(0)?;

@@ -3,8 +3,8 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under
-//! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`files`], [`nodes`],
-//! [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`shared`], [`jobs`],
+//! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`files`],
+//! [`io_services`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`shared`], [`jobs`],
 //! [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs ran;
 //! [`forge`] sends datagrams that nobody on the network has sent.
 //!
@@ -23,6 +23,7 @@ mod cores;
 mod failures;
 mod files;
 mod forge;
+mod io_services;
 mod jobs;
 mod launched;
 mod nodes;
@@ -58,6 +59,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(failures::SCENARIOS.iter());
     all.extend(cores::SCENARIOS.iter());
     all.extend(files::SCENARIOS.iter());
+    all.extend(io_services::SCENARIOS.iter());
     all.extend(nodes::SCENARIOS.iter());
     all.extend(warm::SCENARIOS.iter());
     all.extend(witnesses::SCENARIOS.iter());

@@ -68,6 +68,18 @@ pub struct Config {
 pub struct Files {
     /// Which; empty: none.
     pub export: Vec<String>,
+    /// What carries out the calls of jobs on them.
+    pub service: FileService,
+}
+
+/// What carries out the calls of jobs on files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileService {
+    /// The control node.
+    Own,
+    /// Processes that join it: `hearth io`.
+    Joined,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]

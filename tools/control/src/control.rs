@@ -30,7 +30,7 @@ use crate::control_events::{self, EndpointFabric};
 use crate::drops::{self, Drops};
 use crate::events::{Event, EventLog, Severity};
 use crate::history::History;
-use crate::io_service::IoService;
+use crate::io_service::IoServices;
 use crate::jobs::Runner;
 use crate::jobs::kept::Outputs;
 use crate::jobs::streams::Wakeups;
@@ -76,7 +76,7 @@ pub struct Core {
     /// The monitoring overlay.
     pub overlay: Overlay,
     /// Files of jobs.
-    pub io_service: IoService,
+    pub io_services: IoServices,
     /// What leaves once it is written down.
     pub outgoing: Outgoing,
     /// What the nodes' kernels have logged.
@@ -255,7 +255,7 @@ impl Core {
             endpoint: &mut self.endpoint,
             warm: &self.ledger.warm,
             casts: &mut self.casts,
-            io_service: &mut self.io_service,
+            io_services: &mut self.io_services,
             outgoing: &mut self.outgoing,
             now,
         };
@@ -302,8 +302,11 @@ impl Core {
     /// Ends the service for jobs that are over, and says whose files cannot be had.
     fn settle_files(&mut self) {
         let runner = &self.runner;
-        self.io_service.keep(|job| runner.present(job).is_some());
-        while let Some(problem) = self.io_service.next_problem() {
+        self.io_services.keep(|job| runner.present(job).is_some());
+        for event in self.io_services.take_events() {
+            self.events.push(event);
+        }
+        while let Some(problem) = self.io_services.next_problem() {
             let id = self.runner.present(problem.job);
             let text = match id {
                 Some(id) => format!("files of job {id}: {}", problem.why),

@@ -18,7 +18,7 @@ use netstack::time::{Instant, Micros};
 use netstack::vitals;
 
 use crate::api::types::{
-    CastCounts, FaultCounts, InterruptCounts, LoadReport, PageCounts, RankEnd, RankReport,
+    CastCounts, FaultCounts, InterruptCounts, IoPart, LoadReport, PageCounts, RankEnd, RankReport,
     RetainedCounts, UnknownCall, WireCounts,
 };
 use hearth_store::NodeRow;
@@ -29,7 +29,7 @@ use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::control::{Core, Joined};
 use crate::drops;
 use crate::events::{Event, Severity};
-use crate::io_service::IoService;
+use crate::io_service::IoServices;
 use crate::jobs::allocator::WarmNodes;
 use crate::jobs::attempt;
 use crate::jobs::fabric::{Call, EndBy, Exit, Fabric, Launch, Reply};
@@ -51,7 +51,7 @@ pub struct EndpointFabric<'a> {
     /// What goes to many nodes at once.
     pub casts: &'a mut Casts,
     /// Files of jobs.
-    pub io_service: &'a mut IoService,
+    pub io_services: &'a mut IoServices,
     /// What leaves once it is written down.
     pub outgoing: &'a mut Outgoing,
     /// The time at which things are said.
@@ -80,21 +80,26 @@ impl EndpointFabric<'_> {
 
     /// A job as the endpoint sees it.
     fn job_spec(&mut self, launch: Launch) -> JobSpec {
-        let files = launch.mounts.as_ref().and_then(|mounts| {
-            let (job, nodes) = (launch.job, &launch.nodes);
-            self.io_service.admit(self.endpoint, job, nodes, mounts)
-        });
+        let files = match &launch.mounts {
+            Some(mounts) => {
+                let (job, nodes) = (launch.job, &launch.nodes);
+                let services = &mut self.io_services;
+                services.admit(self.endpoint, job, nodes, mounts, &launch.io)
+            }
+            None => launch.nodes.iter().map(|_| None).collect(),
+        };
         let plan = &launch.plan;
         let nodes: Vec<NodeId> = launch.nodes.iter().map(|(node, _)| *node).collect();
-        let places = launch.nodes.iter().zip(launch.launch_blocks);
+        let places = launch.nodes.iter().zip(launch.launch_blocks).zip(files);
         JobSpec {
             job: launch.job,
             places: places
-                .map(|((node, ranks), launch_block)| PlaceSpec {
+                .map(|(((node, ranks), launch_block), files)| PlaceSpec {
                     node: *node,
                     ranks: *ranks,
                     launch_block,
                     retain: plan.retain.contains(node),
+                    files,
                 })
                 .collect(),
             program: ProgramId(launch.program),
@@ -109,7 +114,6 @@ impl EndpointFabric<'_> {
             start: plan.start,
             cores: launch.cores,
             core_bytes: launch.core_bytes,
-            files,
         }
     }
 }
@@ -120,6 +124,10 @@ impl Fabric for EndpointFabric<'_> {
             held: self.warm.nodes(program).map(|warm| warm.node).collect(),
             away: self.warm.away(program).collect(),
         }
+    }
+
+    fn file_services(&self, known: &[u32], nodes: &[(NodeId, u16)]) -> Result<Vec<IoPart>, String> {
+        self.io_services.assign(known, nodes)
     }
 
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
@@ -329,7 +337,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
             input_bytes,
             ..
         } => core.with_runner(now, |runner, now_us, fabric| {
-            fabric.io_service.know(fabric.endpoint, job, node);
+            fabric.io_services.know(fabric.endpoint, job, node);
             runner.claimed(now_us, fabric, job, node, input_bytes);
         }),
         Reported::JobClosed { .. } => {}
@@ -388,7 +396,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
         } => {
             core.with_runner(now, |runner, now_us, fabric| {
                 if matches!(op, IoOp::Exit(_)) {
-                    fabric.io_service.leave(job, rank);
+                    fabric.io_services.leave(job, rank);
                 }
                 runner.call(now_us, fabric, node, (job, rank), (call, call_of(op)));
             });

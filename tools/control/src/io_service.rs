@@ -1,28 +1,31 @@
-//! Files of jobs: which directories a job may see, and the service inside the control node that
-//! carries its calls out.
+//! Files of jobs: which directories a job may see, and the services that carry its calls out.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`joined`] | services on other machines, and what each is to be told |
+//! | [`psets`] | which nodes call which service |
+//! | [`services`] | all of them, and the jobs that they know |
 //!
 //! Key types: [`Mounts`] (what a job was granted, kept with it), [`grant`] (what a request gets),
-//! [`IoService`] (the service, and the jobs that it knows). Neighbours: `hearth_io` is the service,
-//! `control_events` says which jobs nodes have.
+//! [`IoServices`]. Neighbours: `hearth_io` is the service, `control_events` says which jobs nodes
+//! have.
 //!
 //! Invariant: a job sees no directory outside of those that the configuration exports.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
-use std::path::{Path, PathBuf};
+pub mod joined;
+mod psets;
+mod services;
 
-use hearth_io::service::Problem;
-use hearth_io::{Export, JobFiles, Service, User};
-use netstack::control::Endpoint;
-use netstack::files::ChannelId;
-use netstack::files::server::Counters;
-use netstack::ids::{JobId, NodeId, Rank};
-use netstack::job::FileService;
-use nix::unistd::{getegid, geteuid};
+pub use services::{IoServices, NotJoined};
+
+use std::path::{Component, Path, PathBuf};
+
+use hearth_io::{Export, User};
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::api::types::FilesRequest;
-use crate::config;
+use crate::config::{self, FileService};
 
 /// In `files.export`: the home directory of who submits a job.
 const HOME: &str = "~";
@@ -112,7 +115,7 @@ fn grant_to(
     let exported = config.export.iter().map(|path| given(path));
     let exported = exported.filter(|path| path.is_absolute());
     let exported: Vec<PathBuf> = exported
-        .filter_map(|path| path.canonicalize().ok())
+        .filter_map(|path| real_path(config.service, &path).ok())
         .collect();
     if config.export.is_empty() {
         return match request.mounts.is_empty() {
@@ -125,7 +128,8 @@ fn grant_to(
     for path in &exported {
         let is_root = path.parent().is_none();
         let is_inside = |other: &PathBuf| other != path && path.starts_with(other);
-        if !is_root && !exported.iter().any(is_inside) && path.is_dir() {
+        let is_there = config.service == FileService::Joined || path.is_dir();
+        if !is_root && !exported.iter().any(is_inside) && is_there {
             exports.push(Export::same(path));
         }
     }
@@ -133,13 +137,11 @@ fn grant_to(
     let mut mounts: Vec<Export> = Vec::new();
     for text in &request.mounts {
         let mut mount = Export::parse(text)?;
-        let real = mount
-            .host
-            .canonicalize()
-            .map_err(|error| NotGranted::NotThere {
-                path: mount.host.display().to_string(),
-                error: error.to_string(),
-            })?;
+        let real = real_path(config.service, &mount.host);
+        let real = real.map_err(|error| NotGranted::NotThere {
+            path: mount.host.display().to_string(),
+            error: error.to_string(),
+        })?;
         if !may(&real) {
             return Err(NotGranted::Outside(mount.host.display().to_string()));
         }
@@ -149,9 +151,9 @@ fn grant_to(
     // What is asked for by name takes the place of what would be there.
     exports.retain(|export| mounts.iter().all(|mount| mount.node != export.node));
     exports.append(&mut mounts);
-    hearth_io::check(&exports)?;
+    hearth_io::check(&exports, config.service == FileService::Own)?;
     let working = PathBuf::from(&request.working);
-    let real = working.canonicalize().unwrap_or_default();
+    let real = real_path(config.service, &working).unwrap_or_default();
     let sees = |path: &Path| exports.iter().any(|export| path.starts_with(&export.node));
     let working = [working, real].into_iter().find(|path| sees(path));
     Ok(Some(Mounts {
@@ -161,113 +163,29 @@ fn grant_to(
     }))
 }
 
+/// The path of a directory without symbolic links, as this machine sees it. Where services on other
+/// machines have the files, one that is not here is taken as it stands: they follow no link on the
+/// way to an export, and refuse one that is not there.
+fn real_path(service: FileService, path: &Path) -> std::io::Result<PathBuf> {
+    match path.canonicalize() {
+        Err(_) if service == FileService::Joined && is_plain(path) => {
+            Ok(path.components().collect())
+        }
+        real => real,
+    }
+}
+
+/// Whether a path is one from the root without `..`.
+fn is_plain(path: &Path) -> bool {
+    let has_parent = path.components().any(|part| part == Component::ParentDir);
+    path.is_absolute() && !has_parent
+}
+
 /// Whether this process can become other users: it is root, and not only inside a user namespace.
 pub fn serves_others() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let whole = ["0", "0", "4294967295"];
     geteuid().is_root() && map.split_whitespace().eq(whole)
-}
-
-/// The service, where there is one, and the jobs that it knows.
-#[derive(Debug, Default)]
-pub struct IoService {
-    service: Option<Service>,
-    /// Nodes of each job in the order of ranks, each with how many of them it has.
-    jobs: BTreeMap<JobId, Vec<(NodeId, u16)>>,
-}
-
-impl IoService {
-    /// With this service.
-    pub fn new(service: Option<Service>) -> Self {
-        Self {
-            service,
-            jobs: BTreeMap::new(),
-        }
-    }
-
-    /// Where the service listens.
-    pub fn address(&self) -> Option<SocketAddrV4> {
-        self.service.as_ref().map(Service::address)
-    }
-
-    /// What the service has counted.
-    pub fn counters(&self) -> Counters {
-        let service = self.service.as_ref();
-        service.map_or_else(Counters::default, Service::counters)
-    }
-
-    /// Serves a job; what its nodes are told of the service. Nodes that are not known yet are added
-    /// by [`Self::know`].
-    pub fn admit(
-        &mut self,
-        endpoint: &Endpoint,
-        job: JobId,
-        nodes: &[(NodeId, u16)],
-        mounts: &Mounts,
-    ) -> Option<FileService> {
-        let service = self.service.as_ref()?;
-        let members = channels(job, nodes);
-        let members = members.filter_map(|(node, channel)| endpoint.files_member(node, channel));
-        service.admit(JobFiles {
-            job,
-            user: mounts.user.clone(),
-            exports: mounts.exports.clone(),
-            working: mounts.working.clone(),
-            members: members.collect(),
-        });
-        self.jobs.insert(job, nodes.to_vec());
-        let user = mounts.user.as_ref().map(|user| [user.uid, user.gid]);
-        let own = || [geteuid().as_raw(), getegid().as_raw()];
-        Some(FileService {
-            address: service.address(),
-            user: user.unwrap_or_else(own),
-        })
-    }
-
-    /// A node of a job is known (again).
-    pub fn know(&self, endpoint: &Endpoint, job: JobId, node: NodeId) {
-        let Some((service, nodes)) = self.service.as_ref().zip(self.jobs.get(&job)) else {
-            return;
-        };
-        let members = channels(job, nodes).filter(|(on, _)| *on == node);
-        let members = members.filter_map(|(_, channel)| endpoint.files_member(node, channel));
-        service.add(job, members.collect());
-    }
-
-    /// A rank of a job has ended: what it had open is closed.
-    pub fn leave(&self, job: JobId, rank: Rank) {
-        if let Some(service) = &self.service {
-            service.leave(job, rank);
-        }
-    }
-
-    /// Ends the service for jobs that are over.
-    pub fn keep(&mut self, is_there: impl Fn(JobId) -> bool) {
-        let service = &self.service;
-        self.jobs.retain(|job, _| {
-            let stays = is_there(*job);
-            if !stays && let Some(service) = service {
-                service.close(*job);
-            }
-            stays
-        });
-    }
-
-    /// The next job whose calls cannot be carried out.
-    pub fn next_problem(&self) -> Option<Problem> {
-        self.service.as_ref()?.next_problem()
-    }
-}
-
-/// The channel of each rank of a job, with its node.
-fn channels(job: JobId, nodes: &[(NodeId, u16)]) -> impl Iterator<Item = (NodeId, ChannelId)> + '_ {
-    let on = nodes
-        .iter()
-        .flat_map(|(node, ranks)| std::iter::repeat_n(*node, (*ranks).into()));
-    (0..)
-        .map(Rank)
-        .zip(on)
-        .map(move |(rank, node)| (node, ChannelId { job, rank }))
 }
 
 #[cfg(test)]
@@ -285,6 +203,7 @@ mod tests {
     fn exporting(export: &[&str]) -> config::Files {
         config::Files {
             export: export.iter().map(|path| (*path).to_string()).collect(),
+            service: FileService::Own,
         }
     }
 
@@ -340,6 +259,30 @@ mod tests {
         assert!(matches!(refused, Err(NotGranted::Outside(_))));
         let refused = grant(&exporting(&[]), &asked("/etc:/data".to_string()), None);
         assert_eq!(refused, Err(NotGranted::NoService));
+    }
+
+    #[test]
+    fn directories_of_other_machines_are_taken_as_they_stand() {
+        let mut config = exporting(&["/nowhere/home"]);
+        config.service = FileService::Joined;
+        let home = Path::new("/nowhere/home/ada");
+        let asked = request(home, home, &["/nowhere/home/ada/in:/in:ro".to_string()]);
+        let mounts = grant(&config, &asked, None).unwrap().unwrap();
+        let hosts: Vec<&Path> = mounts
+            .exports
+            .iter()
+            .map(|export| export.host.as_path())
+            .collect();
+        assert_eq!(
+            hosts,
+            ["/nowhere/home", "/nowhere/home/ada/in"].map(Path::new)
+        );
+        assert_eq!(mounts.working, home);
+        for outside in ["/nowhere/home/../else:/in", "/nowhere/homes:/in"] {
+            let asked = request(home, home, &[outside.to_string()]);
+            let refused = grant(&config, &asked, None);
+            assert!(refused.is_err(), "{outside}: {refused:?}");
+        }
     }
 
     #[test]

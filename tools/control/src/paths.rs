@@ -446,6 +446,7 @@ mod tests {
             command_line: String::new(),
             instruction_shift: None,
             trace: None,
+            io_services: 0,
             debugged: Vec::new(),
         };
         let http = "127.0.0.1:1".parse().unwrap();

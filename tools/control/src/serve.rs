@@ -38,7 +38,7 @@ use crate::control::{self, Core, Shared};
 use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
 use crate::hosts::Hosts;
-use crate::io_service::IoService;
+use crate::io_service::IoServices;
 use crate::jobs::kept::{self, Outputs};
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
@@ -275,8 +275,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
 /// The service for the files of jobs, beside the control socket: at the port behind it, so that
 /// nodes find it there after a restart.
-fn io_service(options: &Options, control: SocketAddrV4) -> anyhow::Result<Option<Service>> {
-    if options.config.files.export.is_empty() {
+fn own_io_service(options: &Options, control: SocketAddrV4) -> anyhow::Result<Option<Service>> {
+    let files = &options.config.files;
+    if files.export.is_empty() || files.service == config::FileService::Joined {
         return Ok(None);
     }
     let port = match options.control_port {
@@ -585,7 +586,8 @@ fn control_state(
         files: past.files,
         next_id: past.next_cast,
     };
-    let io_service = IoService::new(io_service(options, listen)?);
+    let own = own_io_service(options, listen)?;
+    let io_services = IoServices::new(&options.config.files, own);
     let now = netstack::time::Instant::from_micros(clock.now_us());
     let mut casts = Casts::new(setup, now);
     casts.resume(now, past.casts, &programs);
@@ -605,7 +607,7 @@ fn control_state(
     let core = Core {
         endpoint,
         casts,
-        io_service,
+        io_services,
         runner,
         table,
         events,

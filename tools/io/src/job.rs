@@ -115,22 +115,24 @@ impl Export {
 pub const MOST_EXPORTS: usize = 128;
 
 /// Looks whether a job can be served with these exports, before it has nodes: what a worker finds
-/// later is told when the first call fails. It looks at the disk, and may wait for it.
+/// later is told when the first call fails. With `here` it looks at the disk, and may wait for it.
 ///
 /// # Errors
 /// What is wrong, and what to do.
-pub fn check(exports: &[Export]) -> Result<(), BadFiles> {
+pub fn check(exports: &[Export], here: bool) -> Result<(), BadFiles> {
     if exports.len() > MOST_EXPORTS {
         return Err(BadFiles::TooMany);
     }
     for (index, export) in exports.iter().enumerate() {
-        let metadata = export.host.metadata();
-        let is_directory = metadata.map_err(|error| BadFiles::NotThere {
-            host: export.host.clone(),
-            error: error.to_string(),
-        })?;
-        if !is_directory.is_dir() {
-            return Err(BadFiles::NoDirectory(export.host.clone()));
+        if here {
+            let metadata = export.host.metadata();
+            let found = metadata.map_err(|error| BadFiles::NotThere {
+                host: export.host.clone(),
+                error: error.to_string(),
+            })?;
+            if !found.is_dir() {
+                return Err(BadFiles::NoDirectory(export.host.clone()));
+            }
         }
         let before = &exports[..index];
         if before.iter().any(|other| other.node == export.node) {
@@ -183,6 +185,8 @@ pub struct JobFiles {
     pub working: PathBuf,
     /// Its ranks.
     pub members: Vec<Member>,
+    /// Why this service does not carry out its calls: each fails with EIO, and the reason is told.
+    pub refused: Option<String>,
 }
 
 #[cfg(test)]
@@ -200,14 +204,14 @@ mod tests {
             node: node.into(),
             read_only: true,
         };
-        assert_eq!(check(std::slice::from_ref(&own)), Ok(()));
+        assert_eq!(check(std::slice::from_ref(&own), true), Ok(()));
         for (exports, words) in [
             (vec![at(path.join("none"), "/data")], "make the directory"),
             (vec![at(path.join("file"), "/data")], "is no directory"),
             (vec![own.clone(), own.clone()], "a path of its own"),
             (vec![own.clone(); MOST_EXPORTS + 1], "at most 128"),
         ] {
-            let error = check(&exports).unwrap_err().to_string();
+            let error = check(&exports, true).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

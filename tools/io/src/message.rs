@@ -22,7 +22,7 @@ pub const READY: &[u8] = b"ready";
 pub const MAX: usize = MAX_TRANSFER + CALL_LEN;
 
 /// What a worker is for.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Who it is; `None`: who it was started as.
     pub user: Option<User>,

@@ -93,7 +93,14 @@ impl Service {
     /// # Errors
     /// When the socket cannot be opened there.
     pub fn start(listen: SocketAddrV4, program: PathBuf) -> io::Result<Self> {
-        let socket = UdpSocket::bind(listen)?;
+        Self::start_on(UdpSocket::bind(listen)?, program)
+    }
+
+    /// Starts a service on a socket that has its address.
+    ///
+    /// # Errors
+    /// When the socket is none of IPv4, or there is no thread for it.
+    pub fn start_on(socket: UdpSocket, program: PathBuf) -> io::Result<Self> {
         // Less only costs repeats. Root may have more than others.
         let sock = socket2::SockRef::from(&socket);
         drop(sock.set_recv_buffer_size(SOCKET_BUFFER_BYTES));
@@ -138,7 +145,8 @@ impl Service {
         self.address
     }
 
-    /// Carries out the calls of a job from now on.
+    /// Carries out the calls of a job from now on. One that is served already, with the same files,
+    /// goes on: its ranks may be others.
     pub fn admit(&self, files: JobFiles) {
         self.order(Order::Admit(Box::new(files)));
     }
@@ -213,6 +221,12 @@ struct Engine {
 
 struct Job {
     setup: Setup,
+    /// Why its calls are not carried out.
+    refused: Option<String>,
+    /// The last worker served.
+    served: bool,
+    /// Calls that came before another worker may be started.
+    waiting: Vec<Request>,
     worker: Option<Worker>,
     /// When its last worker was started.
     started: Option<Instant>,
@@ -287,22 +301,30 @@ impl Engine {
     }
 
     fn admit(&mut self, files: JobFiles) {
-        let is_known = self.jobs.contains_key(&files.job);
+        let setup = Setup {
+            user: files.user,
+            exports: files.exports,
+            working: files.working,
+        };
+        let known = self.jobs.get(&files.job);
+        if known.is_some_and(|known| known.setup == setup && known.refused == files.refused) {
+            self.server.admit(files.job, files.members);
+            return;
+        }
+        let is_known = known.is_some();
         self.close(files.job);
         self.server.admit(files.job, files.members);
         if is_known {
             // Handles of the worker before are void.
             self.server.begin_again(files.job);
         }
-        let setup = Setup {
-            user: files.user,
-            exports: files.exports,
-            working: files.working,
-        };
         self.jobs.insert(
             files.job,
             Job {
                 setup,
+                refused: files.refused,
+                served: false,
+                waiting: Vec::new(),
                 worker: None,
                 started: None,
             },
@@ -348,13 +370,13 @@ impl Engine {
     /// Gives new calls to their workers.
     fn hand_out(&mut self) {
         while let Some(request) = self.server.poll_event() {
-            let id = request.channel;
-            match self.worker(id.job) {
-                Ok(worker) => worker.take(&request),
-                Err(why) => {
-                    self.server.complete(id, request.number, Reply::plain(-EIO));
-                    self.tell(id.job, why);
-                }
+            self.hand_over(request);
+        }
+        for id in self.due_jobs() {
+            let job = self.jobs.get_mut(&id);
+            let waiting = job.map(|job| std::mem::take(&mut job.waiting));
+            for request in waiting.into_iter().flatten() {
+                self.hand_over(request);
             }
         }
         for job in self.jobs.values_mut() {
@@ -362,6 +384,33 @@ impl Engine {
                 worker.give();
             }
         }
+    }
+
+    /// Gives a call to the worker of its job, or keeps it until there may be one.
+    fn hand_over(&mut self, request: Request) {
+        let id = request.channel;
+        match self.worker(id.job) {
+            Ok(Some(worker)) => worker.take(&request),
+            // A rank has a bounded number of calls under way, so this is bounded as well.
+            Ok(None) => {
+                if let Some(job) = self.jobs.get_mut(&id.job) {
+                    job.waiting.push(request);
+                }
+            }
+            Err(why) => {
+                self.server.complete(id, request.number, Reply::plain(-EIO));
+                self.tell(id.job, why);
+            }
+        }
+    }
+
+    /// Jobs with calls that wait for a worker which may be started now.
+    fn due_jobs(&self) -> Vec<JobId> {
+        let jobs = self.jobs.iter();
+        let due = jobs.filter(|(_, job)| {
+            !job.waiting.is_empty() && (job.worker.is_some() || job.wait().is_zero())
+        });
+        due.map(|(id, _)| *id).collect()
     }
 
     fn tell(&mut self, job: JobId, why: Option<String>) {
@@ -374,34 +423,49 @@ impl Engine {
         problems.push_back(Problem { job, why });
     }
 
-    /// The worker of a job, started if there is none.
-    fn worker(&mut self, job: JobId) -> Result<&mut Worker, Option<String>> {
+    /// The worker of a job, started if there is none; none while none may be started.
+    ///
+    /// # Errors
+    /// There is none for this call; why, where that was not told a moment before.
+    fn worker(&mut self, job: JobId) -> Result<Option<&mut Worker>, Option<String>> {
         let program = &self.program;
         let job = self.jobs.get_mut(&job).ok_or(None)?;
         if job.worker.is_none() {
-            if job.started.is_some_and(|started| started.elapsed() < AGAIN) {
-                return Err(None);
+            if !job.wait().is_zero() {
+                return match job.served {
+                    true => Ok(None),
+                    false => Err(None),
+                };
             }
+            job.served = false;
             job.started = Some(Instant::now());
-            let started = Worker::start(program, &job.setup);
-            let started = started.map_err(|error| Some(format!("no worker: {error}")));
-            job.worker = Some(started?);
+            let started = match &job.refused {
+                Some(why) => Err(why.clone()),
+                None => Worker::start(program, &job.setup)
+                    .map_err(|error| format!("no worker: {error}")),
+            };
+            job.worker = Some(started.map_err(Some)?);
         }
-        job.worker.as_mut().ok_or(None)
+        Ok(job.worker.as_mut())
     }
 
     /// Takes what a worker has said.
     fn collect(&mut self, id: JobId, packet: &mut [u8]) {
         let mut is_reset = false;
         loop {
-            let job = self.jobs.get_mut(&id);
-            let Some(worker) = job.and_then(|job| job.worker.as_mut()) else {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                return;
+            };
+            let Some(worker) = job.worker.as_mut() else {
                 return;
             };
             match worker.socket.recv(packet) {
                 Ok(0) => return self.fail(id, None),
                 Ok(length) if !worker.ready => match &packet[..length] {
-                    message::READY => worker.ready = true,
+                    message::READY => {
+                        worker.ready = true;
+                        job.served = true;
+                    }
                     why => {
                         let why = String::from_utf8_lossy(why).into_owned();
                         return self.fail(id, Some(why));
@@ -491,9 +555,11 @@ impl Engine {
             Duration::from_micros(micros)
         });
         let look = (!self.ending.is_empty()).then_some(LOOK);
+        let jobs = self.jobs.values().filter(|job| !job.waiting.is_empty());
+        let start = jobs.map(Job::wait).min();
         let wait = match self.unsent.is_some() {
-            true => look,
-            false => [due, look].into_iter().flatten().min(),
+            true => [look, start].into_iter().flatten().min(),
+            false => [due, look, start].into_iter().flatten().min(),
         };
         // Rounded up: a wait of nothing would be none.
         let timeout = match wait {
@@ -534,6 +600,14 @@ impl Engine {
         heard
             .filter_map(|(fd, job)| has_said(fd).then_some(job))
             .collect()
+    }
+}
+
+impl Job {
+    /// How long until another worker may be started.
+    fn wait(&self) -> Duration {
+        let since = self.started.map(|started| started.elapsed());
+        since.map_or(Duration::ZERO, |since| AGAIN.saturating_sub(since))
     }
 }
 

@@ -20,7 +20,7 @@ use super::types::{
     CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, SignalRequest, Size,
 };
 use super::{Api, Refusal, casts, past, programs};
-use crate::config::{GRACE_MOST_S, Load};
+use crate::config::{FileService, GRACE_MOST_S, Load};
 use crate::control::Core;
 use crate::io_service::{self, Mounts};
 use crate::jobs::allocator::Want;
@@ -147,9 +147,14 @@ async fn mounts(
     let Some(files) = &request.files else {
         return Ok(None);
     };
+    let serves_others = io_service::serves_others();
+    // A service on another machine is told the number of everybody, root's too, by a control node
+    // that knows numbers.
+    let goes_by_name = serves_others && api.files.service == FileService::Joined;
     let user = match (by.is_owner, &by.identity) {
-        (true, _) => None,
-        (false, Some(identity)) if io_service::serves_others() => Some(User {
+        (true, None) => None,
+        (true, Some(_)) if !goes_by_name => None,
+        (_, Some(identity)) if serves_others => Some(User {
             uid: identity.uid,
             gid: identity.gid,
             groups: identity.groups.clone(),

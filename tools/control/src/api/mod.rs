@@ -16,6 +16,7 @@ pub mod bounded;
 mod casts;
 mod description;
 pub mod instance;
+pub mod io;
 mod jobs;
 mod lists;
 pub mod monitor;
@@ -140,6 +141,8 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(nodes::approve))
         .routes(routes!(nodes::power))
         .routes(routes!(nodes::log))
+        .routes(routes!(io::list))
+        .routes(routes!(io::poll))
         .routes(routes!(past::events))
         .routes(routes!(lists::timeline))
         .routes(routes!(past::jobs, jobs::submit))

@@ -748,9 +748,9 @@ fn further_metrics(text: &mut openmetrics::Text, picture: &Picture) {
             false => Kind::Gauge,
         };
         text.family(&further.name, kind, &further.unit, &further.help);
-        for (node, value) in &further.values {
-            match node {
-                Some(node) => text.sample(&[("node", &hostlist::name(*node))], *value),
+        for (of, value) in &further.values {
+            match of {
+                Some((label, of)) => text.sample(&[(label, of)], *value),
                 None => text.sample(&[], *value),
             }
         }

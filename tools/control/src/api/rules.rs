@@ -51,6 +51,9 @@ pub const RULES: &[(&str, &str, Need)] = &[
     ("POST", "/v1/casts/{id}/cancel", Need::Operate),
     ("POST", "/v1/drop", Need::Operate),
     ("GET", "/v1/events", Need::Look),
+    ("GET", "/v1/io", Need::Look),
+    // The answer has keys.
+    ("POST", "/v1/io/poll", Need::Operate),
     ("GET", "/v1/jobs", Need::Look),
     ("POST", "/v1/jobs", Need::Use),
     ("GET", "/v1/jobs/{id}", Need::Look),

@@ -8,6 +8,7 @@
 
 mod casts;
 mod held;
+mod io;
 mod launch;
 mod node_log;
 mod power;
@@ -24,6 +25,7 @@ pub use casts::{
     CastState, CastsInfo, FileDropRequest, FileInfo, LoadReport, NodeCasts, WithFile,
 };
 pub use held::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo, WarmProgram};
+pub use io::{IoPart, IoServiceInfo, IoState};
 pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
     Reuse, UnknownCall, WireCounts,
@@ -344,6 +346,9 @@ pub struct JobInfo {
     /// How it got its nodes, once it has some.
     #[serde(default)]
     pub placement: Option<Placement>,
+    /// The I/O services that its nodes call, in the order of ranks; once it has nodes and files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub io: Vec<IoPart>,
     /// Its output as far as the control node keeps it.
     #[serde(default)]
     pub output: Option<KeptOutput>,

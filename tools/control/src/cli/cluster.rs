@@ -65,6 +65,10 @@ pub struct UpOptions {
     /// Firmware that boots the nodes over the network.
     #[arg(long, value_enum, default_value_t = FirmwareChoice::Bios, conflicts_with = "direct")]
     firmware: FirmwareChoice,
+    /// I/O services that carry out the calls of jobs on files, each with a link of its own; 0: the
+    /// control node does.
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(hearth_qemu::MAX_IO_SERVICES)))]
+    io: u32,
     /// Network card of the nodes, or of each: virtio, e1000, e1000e, igb or rtl8139, as in e1000e
     /// or n0=e1000,n[1-2]=e1000e.
     #[arg(long, default_value = "virtio", value_name = "CARD", value_parser = super::up_cards::parse)]
@@ -286,6 +290,7 @@ fn spec(name: String, options: UpOptions) -> anyhow::Result<Spec> {
         command_line,
         instruction_shift: options.icount,
         trace: options.trace,
+        io_services: options.io,
         debugged: options.gdb.map_or_else(Vec::new, |Debugged(nodes)| nodes),
     })
 }
@@ -324,12 +329,17 @@ fn launcher(
         let exported = EXPORTED.iter().flat_map(|word| ["--export", word]);
         control.extend(exported.map(Into::into));
     }
+    if options.io > 0 {
+        control.extend(["--file-service".into(), "joined".into()]);
+    }
+    let io = vec![program.clone().into(), "io".into()];
     // Its machines are all its own.
     control.extend(["--admission".into(), "open".into()]);
     control.extend(options.other.arguments()?);
     Ok(Launcher {
         supervise: vec![program.into(), "__supervise".into(), name.into()],
         control,
+        io,
         http: options.http,
     })
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::{Global, block_on, named, print_json, print_text, table};
+use super::{Global, block_on, io, named, print_json, print_text, table};
 use crate::api::PAGE_MAX;
 use crate::api::types::{BootTimeline, JobInfo, NodeInfo, NodeState, Status, WaitingMachine};
 use crate::client::{Client, RequestError};
@@ -40,6 +40,9 @@ pub struct NodesOptions {
     /// List the machines instead that want to join and wait for `hearth node approve`.
     #[arg(long, conflicts_with_all = ["nodes", "warm", "tree"])]
     waiting: bool,
+    /// List the I/O services instead, and the nodes whose jobs call each.
+    #[arg(long, conflicts_with_all = ["nodes", "warm", "tree", "waiting"])]
+    io: bool,
 }
 
 /// Options of `hearth jobs`.
@@ -105,6 +108,9 @@ pub fn nodes(global: &Global, options: &NodesOptions) -> anyhow::Result<()> {
     let (client, state) = global.reach()?;
     if options.waiting {
         return waiting(global, &client);
+    }
+    if options.io {
+        return io::list(global, &client);
     }
     let client_again = client.clone();
     let mut nodes: Vec<NodeInfo> = block_on(async move { Ok(client.get("/v1/nodes").await?) })?;

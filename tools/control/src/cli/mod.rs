@@ -17,6 +17,7 @@ pub mod exit;
 mod faults;
 mod hosted;
 mod image;
+mod io;
 mod job_options;
 mod lists;
 mod man;
@@ -190,6 +191,8 @@ enum Command {
     Timeline(lists::TimelineOptions),
     /// Be the control node and boot service of a network.
     Serve(serve_command::Options),
+    /// Carry out the calls of jobs on files, on a machine that mounts the site's file systems.
+    Io(io::Options),
     /// Find what stops machines from booting.
     Doctor(doctor::Options),
     /// Make, list and revoke tokens for the control node over the network.
@@ -376,6 +379,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Events(options) => lists::events(&global, &options).map(done),
         Command::Timeline(options) => lists::timeline(&global, &options).map(done),
         Command::Serve(options) => serve_command::main(&global, options).map(done),
+        Command::Io(options) => io::main(&global, options).map(done),
         Command::Doctor(options) => doctor::main(&global, &options),
         Command::Up(options) => cluster::up(&global, options).map(done),
         Command::Token(options) => token::main(&global, options).map(done),

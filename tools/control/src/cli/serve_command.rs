@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::Global;
-use crate::config::{AdmissionMode, LinkRate};
+use crate::config::{AdmissionMode, FileService, LinkRate};
 use crate::paths::StateDir;
 use crate::serve::{self, Http};
 use crate::site_tree::{Network, Shape};
@@ -73,6 +73,9 @@ pub struct Options {
     /// Let jobs see this directory, as in files.export; can be repeated [config: files.export].
     #[arg(long, value_name = "DIR")]
     export: Vec<String>,
+    /// What carries out the calls of jobs on these directories [config: files.service].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    file_service: Option<FileService>,
     /// Take nodes whose key was given on their command line (laboratory only).
     #[arg(long)]
     lab_keys: bool,
@@ -143,7 +146,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
 }
 
 /// Log lines go to standard error, those of level info and above unless HEARTH_LOG says otherwise.
-fn start_logging() {
+pub(super) fn start_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HEARTH_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // Fails only when a subscriber is set already, which is as good.
@@ -164,6 +167,7 @@ fn resolve(global: &Global, options: Options) -> anyhow::Result<serve::Options> 
     if !options.export.is_empty() {
         config.files.export = options.export;
     }
+    config.files.service = options.file_service.unwrap_or(config.files.service);
     config.jobs.time_limit_s = options.time_limit.unwrap_or(config.jobs.time_limit_s);
     let set = |text: &str| (!text.is_empty()).then(|| text.to_string());
     let file = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());

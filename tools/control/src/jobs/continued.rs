@@ -163,6 +163,7 @@ impl Runner {
             cores: job.want.cores,
             core_bytes: job.wishes.core_bytes,
             mounts: job.mounts.clone(),
+            io: job.info.io.clone(),
             plan,
         }
     }

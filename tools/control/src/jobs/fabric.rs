@@ -13,7 +13,7 @@ use netstack::job::AdoptedRank;
 
 use super::allocator::WarmNodes;
 use super::retention::Plan;
-use crate::api::types::{LoadReport, RankEnd, RankReport};
+use crate::api::types::{IoPart, LoadReport, RankEnd, RankReport};
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::io_service::Mounts;
 
@@ -38,6 +38,8 @@ pub struct Launch {
     pub core_bytes: u64,
     /// What it sees of the control node's directories.
     pub mounts: Option<Mounts>,
+    /// The I/O services that its nodes call.
+    pub io: Vec<IoPart>,
     /// Reuse of retained pages, and when the ranks begin.
     pub plan: Plan,
 }
@@ -66,6 +68,12 @@ impl EndBy {
 pub trait Fabric {
     /// Nodes that hold a program, as far as control knows: the look into the node status table.
     fn warm_nodes(&self, program: &[u8; 32]) -> WarmNodes;
+    /// Which I/O service each of these nodes calls, in their order; `known` are the numbers of all
+    /// nodes, ascending.
+    ///
+    /// # Errors
+    /// There is none now; for people.
+    fn file_services(&self, known: &[u32], nodes: &[(NodeId, u16)]) -> Result<Vec<IoPart>, String>;
     /// Tells the nodes of a job to prepare.
     ///
     /// # Errors

@@ -339,6 +339,13 @@ impl Runner {
                     let cause = Cause::Abandoned("no client read its output".to_string());
                     self.end_early(now_us, fabric, id, SIGNAL_TERM, cause);
                 }
+                // Its files come within limits of their own, and with them no deadline is set.
+                JobState::Starting if job.bringing => {
+                    job.bringing = false;
+                    let reason = &job.info.reason;
+                    let text = format!("{reason} (none within {} s)", self.limits.launch_limit_s);
+                    self.not_launched(now_us, fabric, id, Cause::NotLaunched(text));
+                }
                 state
                     if job.loading > 0
                         && !matches!(state, JobState::Pending | JobState::Ending) =>

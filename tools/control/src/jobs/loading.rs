@@ -159,8 +159,38 @@ impl Runner {
         }
     }
 
+    /// Says which I/O service each node of a job calls; false where there is none now. Then the job
+    /// waits for one, as long as a launch may take, and is launched when one has joined.
+    fn has_file_services(&mut self, now_us: u64, fabric: &dyn Fabric, id: u64) -> bool {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.mounts.is_some()) else {
+            return true;
+        };
+        let known: Vec<u32> = self.nodes.numbers().collect();
+        match fabric.file_services(&known, &job.nodes()) {
+            Ok(parts) => {
+                job.info.io = parts;
+                true
+            }
+            Err(why) => {
+                if job.info.reason != why {
+                    set_state(job, JobState::Starting, &why);
+                    let record = job.record();
+                    self.records.push(record);
+                    let limit_us = self.limits.launch_limit_s * 1_000_000;
+                    self.deadlines.set(id, Some(now_us + limit_us));
+                }
+                job.bringing = true;
+                self.start_due.insert(id);
+                false
+            }
+        }
+    }
+
     /// Launches a job on its nodes, its files being there.
     pub(super) fn launch_here(&mut self, now_us: u64, fabric: &mut dyn Fabric, id: u64) {
+        if !self.has_file_services(now_us, fabric, id) {
+            return;
+        }
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -244,6 +274,7 @@ impl Runner {
             cores: job.want.cores,
             core_bytes: job.wishes.core_bytes,
             mounts: job.mounts.clone(),
+            io: job.info.io.clone(),
             plan,
         });
         if let Err(reason) = launched {

@@ -144,6 +144,11 @@ impl Nodes {
         self.known.contains_key(&node)
     }
 
+    /// The numbers of all nodes, ascending.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.known.keys().copied()
+    }
+
     /// Whether the tree has a place for it.
     pub(super) fn has_place(&self, node: u32) -> bool {
         let is_named = |places: &BTreeSet<u32>| places.contains(&node);

@@ -121,8 +121,9 @@ pub struct Further {
     pub unit: String,
     /// One sentence.
     pub help: String,
-    /// The node, None: all together; and the value in the base unit.
-    pub values: Vec<(Option<u32>, f64)>,
+    /// What it is of, as a label and its text, none for all together; and the value in the base
+    /// unit.
+    pub values: Vec<(Option<(&'static str, String)>, f64)>,
 }
 
 /// A job, without the reports of its ranks.

@@ -24,10 +24,11 @@ use super::picture::{
     Counted, EVENTS_MAX, Further, Health, JOBS_MAX, JobNow, KeptTick, LateValues, NodeNow, Picture,
     SLOW_AFTER_US, STALE_AFTER_US,
 };
-use crate::api::types::{JobInfo, JobState};
+use crate::api::types::{IoServiceInfo, IoState, JobInfo, JobState};
 use crate::clock;
 use crate::control::{Core, Shared};
 use crate::events::mac_text;
+use crate::hostlist;
 use crate::jobs::attempt;
 use crate::overlay::kept::StreamTick;
 use crate::overlay::late::LateRow;
@@ -132,7 +133,10 @@ fn further(core: &Core, now: Instant) -> Vec<Further> {
         let values = values.into_iter();
         further.push(Further {
             values: values
-                .map(|(node, value)| (node, described.in_base_units(value as f64)))
+                .map(|(node, value)| {
+                    let of = node.map(|node| ("node", hostlist::name(node)));
+                    (of, described.in_base_units(value as f64))
+                })
                 .collect(),
             name: described.name.clone(),
             counter: described.counter,
@@ -156,7 +160,66 @@ fn further(core: &Core, now: Instant) -> Vec<Further> {
             add(*metric, fresh.filter_map(value).collect());
         }
     }
+    further.extend(io_services(core));
     further
+}
+
+/// What is known of I/O services.
+fn io_services(core: &Core) -> Vec<Further> {
+    let services = core.io_services.list(&core.known_nodes());
+    if services.is_empty() {
+        return Vec::new();
+    }
+    let metric = |name: &str, counter, unit: &str, help: &str, value: fn(&IoServiceInfo) -> f64| {
+        let values = services.iter().map(|service| {
+            let of = ("service", service.address.clone());
+            (Some(of), value(service))
+        });
+        Further {
+            name: name.to_string(),
+            counter,
+            unit: unit.to_string(),
+            help: help.to_string(),
+            values: values.collect(),
+        }
+    };
+    vec![
+        metric(
+            "hearth_io_service_up",
+            false,
+            "",
+            "1 for an I/O service that is heard.",
+            |service| f64::from(u8::from(service.state != IoState::Lost)),
+        ),
+        metric(
+            "hearth_io_service_nodes",
+            false,
+            "",
+            "Nodes whose jobs call the I/O service.",
+            |service| service.node_count as f64,
+        ),
+        metric(
+            "hearth_io_service_calls_total",
+            true,
+            "",
+            "Calls on files.",
+            |service| service.counted.calls as f64,
+        ),
+        metric(
+            "hearth_io_service_received_bytes_total",
+            true,
+            "bytes",
+            "Bytes that came with calls on files.",
+            |service| service.counted.received_bytes as f64,
+        ),
+        metric(
+            "hearth_io_service_sent_bytes_total",
+            true,
+            "bytes",
+            "Bytes that went with replies to calls on files.",
+            |service| service.counted.sent_bytes as f64,
+        ),
+    ]
 }
 
 impl Sampler {
@@ -366,6 +429,7 @@ impl Sampler {
             has_job: job.is_some(),
             warm_programs: warm.0,
             warm_pages: warm.1,
+            cores: status.cores,
         };
         // What came before it was in service is of the boot before.
         let in_service = |row: &&NodeRow| present && row.at >= status.since;

@@ -31,6 +31,7 @@ fn make_cluster(lab: &Lab) {
         command_line: String::new(),
         instruction_shift: None,
         trace: None,
+        io_services: 0,
         debugged: Vec::new(),
     };
     let http = "127.0.0.1:1".parse().unwrap();

@@ -66,6 +66,7 @@ pub fn files(exports: Vec<Export>, working: &Path) -> JobFiles {
         exports,
         working: working.into(),
         members: (0..2).map(member).collect(),
+        refused: None,
     }
 }
 

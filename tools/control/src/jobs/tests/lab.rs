@@ -7,7 +7,7 @@ use hearth_alloc::topology::Topology;
 use netstack::ids::{CallId, JobId, NodeId, Rank};
 use netstack::job::{AdoptedRank, StartMode};
 
-use crate::api::types::{Frame, JobInfo, JobState, LoadReport, RankEnd, RankReport};
+use crate::api::types::{Frame, IoPart, JobInfo, JobState, LoadReport, RankEnd, RankReport};
 use crate::casts::for_jobs::{Brought, JobFile, ProgramCast};
 use crate::config;
 use crate::events::Severity;
@@ -91,6 +91,8 @@ pub struct Nodes {
     pub signals: Vec<(u64, i32)>,
     pub replies: VecDeque<(u32, u64, Reply)>,
     pub refuse_launch: bool,
+    /// The I/O service, or why there is none.
+    pub io: Result<String, String>,
     /// Nodes that hold the program.
     pub warm: WarmNodes,
 }
@@ -98,6 +100,18 @@ pub struct Nodes {
 impl Fabric for Nodes {
     fn warm_nodes(&self, _program: &[u8; 32]) -> WarmNodes {
         self.warm.clone()
+    }
+    fn file_services(
+        &self,
+        _known: &[u32],
+        nodes: &[(NodeId, u16)],
+    ) -> Result<Vec<IoPart>, String> {
+        self.io.clone().map(|service| {
+            vec![IoPart {
+                service,
+                nodes: nodes.len() as u32,
+            }]
+        })
     }
     fn launch(&mut self, launch: Launch) -> Result<(), String> {
         if self.refuse_launch {
@@ -210,6 +224,7 @@ impl Lab {
             signals: Vec::new(),
             replies: VecDeque::new(),
             refuse_launch: false,
+            io: Ok("10.0.0.9:7118".to_string()),
             warm: WarmNodes::default(),
         };
         let mut lab = Lab {

@@ -1,0 +1,94 @@
+//! I/O services: which there are, and what each is to do.
+//!
+//! Neighbours: `io_service` has them; `cli::io` is one that asks.
+//!
+//! Invariant: a question is answered within [`POLL`], and keys of ranks go to operators only.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Json, State};
+use axum::http::StatusCode;
+
+use super::types::IoServiceInfo;
+use super::{Api, Refusal};
+use crate::control::Shared;
+use crate::io_service::NotJoined;
+use crate::io_service::joined::{Orders, POLL, Poll, Polled};
+use crate::principal::By;
+
+/// The I/O services, and the nodes of each.
+#[utoipa::path(get, path = "/v1/io", tag = "nodes", responses((status = 200, body = Vec<IoServiceInfo>)))]
+pub async fn list(State(api): State<Api>) -> Json<Vec<IoServiceInfo>> {
+    let core = api.shared.lock();
+    Json(core.io_services.list(&core.known_nodes()))
+}
+
+/// Join as an I/O service, and hear what to do.
+///
+/// It is answered when there is something to do, and after two seconds else. The answer has the
+/// keys of ranks.
+#[utoipa::path(post, path = "/v1/io/poll", tag = "nodes", request_body = Poll, responses((status = 200, body = Orders), (status = 409, body = super::types::ErrorBody)))]
+pub async fn poll(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+    Json(request): Json<Poll>,
+) -> Result<Json<Orders>, Refusal> {
+    by.operator()?;
+    let until = tokio::time::Instant::now() + POLL;
+    let mut asking = None;
+    loop {
+        let polled = {
+            let mut core = api.shared.lock();
+            let core = &mut *core;
+            let begins = asking.is_none();
+            core.io_services
+                .poll(&core.endpoint, &request, begins)
+                .map_err(refused)?
+        };
+        if asking.is_none() {
+            // Jobs may wait for a service.
+            api.shared.kick();
+            asking = Some(Asking {
+                shared: api.shared.clone(),
+                poll: request.clone(),
+            });
+        }
+        let news = match polled {
+            Polled::Orders(orders) => return Ok(Json(orders)),
+            Polled::Wait(news) => news,
+        };
+        if tokio::time::timeout_at(until, news.notified())
+            .await
+            .is_err()
+        {
+            return Ok(Json(Orders {
+                whole: false,
+                orders: Vec::new(),
+                taken: request.taken,
+            }));
+        }
+    }
+}
+
+fn refused(error: NotJoined) -> Refusal {
+    let (status, code) = match error {
+        NotJoined::Bad(_) => (StatusCode::BAD_REQUEST, "bad-request"),
+        NotJoined::NotWanted => (StatusCode::CONFLICT, "no-io-services"),
+        NotJoined::Taken(_) => (StatusCode::CONFLICT, "address-taken"),
+        NotJoined::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "too-many-io-services"),
+    };
+    Refusal::new(status, code, error)
+}
+
+/// A question that waits; it does not any more when this goes, also with its connection.
+struct Asking {
+    shared: Arc<Shared>,
+    poll: Poll,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.shared.lock().io_services.answered(&self.poll);
+    }
+}
