@@ -164,7 +164,7 @@ impl Endpoint {
                 if let Some(boot) = self.registry.boot(node) {
                     self.jobs.heard(now, node, boot);
                 }
-                if let Some(job) = vitals.ok().and_then(|vitals| vitals.job) {
+                if let Some(job) = vitals.ok().and_then(|(vitals, _)| vitals.job) {
                     self.jobs.reported(now, node, job);
                 }
             }

@@ -50,6 +50,12 @@ pub(crate) enum Outgoing {
     Ack { node: NodeId, seq: u64 },
     /// HEARTBEAT_ACK that asks for a heartbeat at once.
     Probe { node: NodeId },
+    /// The same to an address that has not proved to be the node's, which is to say this number.
+    Challenge {
+        node: NodeId,
+        addr: SocketAddrV4,
+        challenge: u64,
+    },
     /// The answer to LEAVE.
     LeaveAck { node: NodeId, seq: u64 },
     /// ASK_LEAVE.

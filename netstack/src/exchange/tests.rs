@@ -23,6 +23,7 @@ mod messages;
 mod probes;
 mod published;
 mod refused;
+mod wrapping;
 
 const FLIGHT: Micros = Micros(50);
 

@@ -26,7 +26,7 @@ impl Registry {
         let slot = self.slots.get_mut(&node)?;
         let header = slot.next_header(node, kind);
         let length = datagram::emit(header, Some(&slot.transmit), out, payload);
-        Some((slot.addr, length))
+        Some((slot.path.addr(), length))
     }
 
     /// The key of a job for the session of one of its nodes; None when the node is gone meanwhile.
@@ -80,8 +80,16 @@ impl Registry {
                 *addr,
                 self.emit_welcome(now, (*node, *epoch), *hello_seq, out)?,
             )),
-            Outgoing::Ack { node, seq } => self.emit_ack(now, *node, *seq, out),
-            Outgoing::Probe { node } => self.emit_ack(now, *node, 0, out),
+            Outgoing::Ack { node, seq } => self.emit_ack(now, *node, *seq, 0, out),
+            Outgoing::Probe { node } => self.emit_ack(now, *node, 0, 0, out),
+            Outgoing::Challenge {
+                node,
+                addr,
+                challenge,
+            } => {
+                let (_, length) = self.emit_ack(now, *node, 0, *challenge, out)?;
+                Some((*addr, length))
+            }
             Outgoing::LeaveAck { node, seq } => {
                 self.seal(*node, Kind::Leave, out, |w| join::emit_echo(*seq, w))
             }
@@ -142,11 +150,19 @@ impl Registry {
     }
 
     /// HEARTBEAT_ACK; `heartbeat_seq` 0 is a probe.
-    fn emit_ack(&mut self, now: Instant, node: NodeId, heartbeat_seq: u64, out: &mut [u8]) -> Sent {
+    fn emit_ack(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        heartbeat_seq: u64,
+        challenge: u64,
+        out: &mut [u8],
+    ) -> Sent {
         let ack = HeartbeatAck {
             heartbeat_seq,
             control_time_us: now.as_micros(),
             probe: heartbeat_seq == 0,
+            challenge,
         };
         self.seal(node, Kind::HeartbeatAck, out, |w| ack.emit(w))
     }

@@ -113,6 +113,8 @@ pub(crate) struct Link {
     /// What time the control node said it was, and when.
     control_time: Option<(u64, Instant)>,
     last_resync: Option<Instant>,
+    /// What the next heartbeat is to say so that the control node knows where this node is.
+    challenge: u64,
     vitals: Vitals,
     adrift: Option<JobId>,
 }
@@ -163,6 +165,7 @@ impl Link {
             control_lost: false,
             control_time: None,
             last_resync: None,
+            challenge: 0,
             vitals: Vitals::default(),
             adrift: None,
         }
@@ -468,6 +471,9 @@ impl Link {
             Kind::HeartbeatAck => match HeartbeatAck::parse(payload) {
                 Ok(ack) => {
                     self.control_time = Some((ack.control_time_us, now));
+                    if ack.challenge != 0 {
+                        self.challenge = ack.challenge;
+                    }
                     if ack.probe {
                         self.heartbeat_at = now;
                     }
@@ -634,8 +640,9 @@ impl Link {
             job: self.adrift.or(self.vitals.job),
             ..self.vitals
         };
+        let answer = core::mem::take(&mut self.challenge);
         self.seal(Kind::Heartbeat, out, |writer| {
-            join::emit_heartbeat(&vitals, writer)
+            join::emit_heartbeat(&vitals, answer, writer)
         })
     }
 

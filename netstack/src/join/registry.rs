@@ -185,14 +185,26 @@ impl Registry {
             self.hint(now, from, packet.header(), out);
             return None;
         };
+        // What comes again says nothing, but shows where the node is heard.
+        if slot.path.came(now, from) {
+            // Nobody without the key can tell, and it is another one each time.
+            let parts = [&b"hearth path\0\0\0\0\0"[..], &slot.next_seq.to_le_bytes()];
+            let [challenge @ .., _, _, _, _, _, _, _, _] = slot.transmit.mac(&parts);
+            let challenge = u64::from_le_bytes(challenge).max(1);
+            slot.path.ask(now, from, challenge);
+            out.send(Outgoing::Challenge {
+                node,
+                addr: from,
+                challenge,
+            });
+        }
         if !slot.window.accept(seq) {
             out.counters.replayed += 1;
             return None;
         }
         slot.last_heard = now;
-        slot.addr = from;
         match kind {
-            Kind::Heartbeat => self.heartbeat(now, node, seq, payload, out),
+            Kind::Heartbeat => self.heartbeat(now, (node, from), seq, payload, out),
             Kind::Leave => {
                 self.leave(now, node, seq, payload, out);
                 return None;
@@ -234,16 +246,18 @@ impl Registry {
     fn heartbeat(
         &mut self,
         now: Instant,
-        node: NodeId,
+        (node, from): (NodeId, SocketAddrV4),
         seq: u64,
         payload: &[u8],
         out: &mut Outbox,
     ) {
-        let Ok(vitals) = join::parse_heartbeat(payload) else {
+        let Ok((vitals, answer)) = join::parse_heartbeat(payload) else {
             out.counters.bad_payload += 1;
             return;
         };
+        let silence = self.config.timing.reboot_silence;
         let slot = self.slots.get_mut(&node).expect("the caller found it");
+        slot.path.answered(now, from, answer, silence);
         match slot.state {
             NodeState::Left => return,
             NodeState::Lost if slot.panicked => return,

@@ -2,6 +2,7 @@
 
 use core::net::SocketAddrV4;
 
+use super::path::Path;
 use crate::control::{NodeState, NodeStatus};
 use crate::ids::{BootEpoch, NodeId};
 use crate::time::Instant;
@@ -20,7 +21,7 @@ pub(super) const NEWCOMERS: usize = 4;
 pub(crate) struct Slot {
     pub(super) hello: Hello,
     pub(super) hello_seq: u64,
-    pub(super) addr: SocketAddrV4,
+    pub(super) path: Path,
     pub(super) epoch: BootEpoch,
     pub(super) state: NodeState,
     pub(super) since: Instant,
@@ -65,7 +66,7 @@ impl Slot {
         Slot {
             hello: arrival.hello,
             hello_seq: arrival.seq,
-            addr: arrival.from,
+            path: Path::new(now, arrival.from),
             epoch: arrival.epoch,
             state: NodeState::Joining,
             since: now,
@@ -93,7 +94,10 @@ impl Slot {
         if arrival.seq > self.hello_seq {
             self.hello_seq = arrival.seq;
             self.hello = arrival.hello;
-            self.addr = arrival.from;
+            // Nobody was heard there yet. Else the address stays until another has proved itself.
+            if self.state == NodeState::Joining && !self.was_up {
+                self.path = Path::new(now, arrival.from);
+            }
             self.last_heard = now;
         }
     }
@@ -118,7 +122,7 @@ impl Slot {
         NodeStatus {
             node,
             mac: self.hello.mac,
-            addr: self.addr,
+            addr: self.path.addr(),
             epoch: self.epoch,
             state: self.state,
             since: self.since,

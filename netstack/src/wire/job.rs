@@ -181,14 +181,7 @@ impl<'a> Command<'a> {
             return Err(Error::BadValue);
         }
         let command = match operation {
-            LAUNCH => {
-                let (spec, wrapped_key, block) = parse_launch(job, &mut reader)?;
-                Command::Launch {
-                    spec,
-                    wrapped_key,
-                    block,
-                }
-            }
+            LAUNCH => parse_launch(job, &mut reader)?,
             START => Command::Start { job },
             CANCEL => Command::Cancel {
                 job,
@@ -273,10 +266,7 @@ fn emit_launch(
     }
 }
 
-fn parse_launch<'a>(
-    job: JobId,
-    reader: &mut Reader<'a>,
-) -> Result<(LaunchSpec, [u8; KEY_LEN], Option<&'a [u8]>), Error> {
+fn parse_launch<'a>(job: JobId, reader: &mut Reader<'a>) -> Result<Command<'a>, Error> {
     let mut spec = LaunchSpec {
         job,
         rank: Rank(reader.u32()?),
@@ -335,7 +325,11 @@ fn parse_launch<'a>(
     } else {
         None
     };
-    Ok((spec, wrapped_key, block))
+    Ok(Command::Launch {
+        spec,
+        wrapped_key,
+        block,
+    })
 }
 
 /// How a job stands at its node.

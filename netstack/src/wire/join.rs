@@ -195,7 +195,9 @@ impl<'a> Refuse<'a> {
 }
 
 /// Writes HEARTBEAT, node to control.
-pub fn emit_heartbeat(vitals: &Vitals, writer: &mut Writer<'_>) {
+///
+/// `answer` is the challenge of the last [`HeartbeatAck`] that had one and was not answered, else 0.
+pub fn emit_heartbeat(vitals: &Vitals, answer: u64, writer: &mut Writer<'_>) {
     writer.u64(vitals.uptime_us).u64(vitals.idle_us);
     writer.u64(vitals.joined_us).u64(vitals.joined_idle_us);
     writer.u64(vitals.memory_free).u64(vitals.memory_used);
@@ -209,11 +211,11 @@ pub fn emit_heartbeat(vitals: &Vitals, writer: &mut Writer<'_>) {
         .u64(vitals.casts.corrupt)
         .u64(vitals.casts.duplicates);
     writer.u8(vitals.unscrubbed.into()).u32(vitals.overlay_kept);
-    writer.u32(vitals.hardware_errors);
+    writer.u32(vitals.hardware_errors).u64(answer);
 }
 
-/// Reads HEARTBEAT.
-pub fn parse_heartbeat(payload: &[u8]) -> Result<Vitals, Error> {
+/// Reads HEARTBEAT: what it says of the node, and the answer to a challenge, 0 for none.
+pub fn parse_heartbeat(payload: &[u8]) -> Result<(Vitals, u64), Error> {
     let mut reader = Reader::new(payload);
     let vitals = Vitals {
         uptime_us: reader.u64()?,
@@ -235,8 +237,9 @@ pub fn parse_heartbeat(payload: &[u8]) -> Result<Vitals, Error> {
         overlay_kept: reader.u32()?,
         hardware_errors: reader.u32()?,
     };
+    let answer = reader.u64()?;
     reader.finish()?;
-    Ok(vitals)
+    Ok((vitals, answer))
 }
 
 /// HEARTBEAT_ACK, control to node.
@@ -248,6 +251,8 @@ pub struct HeartbeatAck {
     pub control_time_us: u64,
     /// The node shall send a heartbeat at once.
     pub probe: bool,
+    /// Which is to have this number, if it is not 0: it shows that the node is where this went.
+    pub challenge: u64,
 }
 
 impl HeartbeatAck {
@@ -256,7 +261,8 @@ impl HeartbeatAck {
         writer
             .u64(self.heartbeat_seq)
             .u64(self.control_time_us)
-            .u8(self.probe.into());
+            .u8(self.probe.into())
+            .u64(self.challenge);
     }
 
     /// Reads the payload.
@@ -266,6 +272,7 @@ impl HeartbeatAck {
             heartbeat_seq: reader.u64()?,
             control_time_us: reader.u64()?,
             probe: flag(reader.u8()?)?,
+            challenge: reader.u64()?,
         };
         reader.finish()?;
         Ok(ack)

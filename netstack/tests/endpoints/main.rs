@@ -1,5 +1,6 @@
 //! The two endpoints against each other and against hostile input, on one wire.
 
+mod addresses;
 mod agreement;
 mod hostile;
 mod jobs;

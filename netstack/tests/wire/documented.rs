@@ -95,6 +95,7 @@ fn payloads_are_as_long_as_documented() {
     let heartbeat_ack = HeartbeatAck {
         heartbeat_seq: 1,
         control_time_us: 1,
+        challenge: 0,
         probe: false,
     };
     let write = IoOp::Write {
@@ -175,7 +176,7 @@ fn payloads_are_as_long_as_documented() {
             Kind::Heartbeat,
             format!(
                 "{}",
-                payload(|w| join::emit_heartbeat(&Vitals::default(), w)).len()
+                payload(|w| join::emit_heartbeat(&Vitals::default(), 0, w)).len()
             ),
         ),
         (

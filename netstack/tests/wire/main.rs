@@ -368,13 +368,13 @@ proptest! {
 
     #[test]
     fn heartbeat_reads_as_written(vitals in vitals()) {
-        let bytes = payload(|w| join::emit_heartbeat(&vitals, w));
-        prop_assert_eq!(join::parse_heartbeat(&bytes), Ok(vitals));
+        let bytes = payload(|w| join::emit_heartbeat(&vitals, 7, w));
+        prop_assert_eq!(join::parse_heartbeat(&bytes), Ok((vitals, 7)));
     }
 
     #[test]
-    fn acknowledgements_read_as_written(heartbeat_seq: u64, control_time_us: u64, probe: bool) {
-        let ack = HeartbeatAck { heartbeat_seq, control_time_us, probe };
+    fn acknowledgements_read_as_written(heartbeat_seq: u64, control_time_us: u64, probe: bool, challenge: u64) {
+        let ack = HeartbeatAck { heartbeat_seq, control_time_us, probe, challenge };
         prop_assert_eq!(HeartbeatAck::parse(&payload(|w| ack.emit(w))), Ok(ack));
         let echo = payload(|w| join::emit_echo(heartbeat_seq, w));
         prop_assert_eq!(join::parse_echo(&echo), Ok(heartbeat_seq));
