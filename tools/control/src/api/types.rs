@@ -26,7 +26,7 @@ pub use casts::{
 pub use held::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo, WarmProgram};
 pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
-    Reuse, UnknownCall, WireCounts,
+    Reuse, SentCounts, UnknownCall, WireCounts,
 };
 pub use node_log::{NamedQuery, NodeLogPart, NodeLogQuery};
 pub use power::{POWERED_MAX, PowerRequest, Powered};
