@@ -325,6 +325,9 @@ impl Process {
         report.bytes_loaded = account.bytes_loaded;
         report.faults_from_cast = account.faults_from_cast;
         report.faults_awaited = account.faults_awaited;
+        report.messages_sent = account.messages_sent;
+        report.message_bytes = account.message_bytes;
+        report.exchanges = account.exchanges;
         report.pages_damaged += account.pages_damaged;
         report.pages_discarded += account.pages_discarded;
         report.interrupts_user = monitor::interrupt_counts(&interrupts.user);

@@ -330,6 +330,9 @@ impl Process {
                 pages_discarded: 0,
                 faults_from_cast: 0,
                 faults_awaited: 0,
+                messages_sent: 0,
+                message_bytes: 0,
+                exchanges: 0,
                 interrupts: Counts::new(),
             },
         }

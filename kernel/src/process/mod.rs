@@ -232,6 +232,10 @@ struct Account {
     /// Faults that pages of a broadcast served, and of these those that waited for a block.
     faults_from_cast: u64,
     faults_awaited: u64,
+    /// Messages sent, their bytes, and exchanges.
+    messages_sent: u64,
+    message_bytes: u64,
+    exchanges: u64,
     /// Interrupts since the node started, at the program's start.
     interrupts: Counts,
 }

@@ -98,6 +98,12 @@ pub struct ExitReport {
     pub faults_from_cast: u64,
     /// Of these, faults that had to wait for a block on its way.
     pub faults_awaited: u64,
+    /// Messages to other ranks, and to itself, that the program has sent.
+    pub messages_sent: u64,
+    /// Their bytes.
+    pub message_bytes: u64,
+    /// All-to-all exchanges that it has taken part in.
+    pub exchanges: u64,
     /// Most frames of memory in use at once.
     pub frames_peak: u64,
     /// Frames scrubbed after the end.
@@ -146,6 +152,9 @@ impl ExitReport {
             pages_from_cast: 0,
             faults_from_cast: 0,
             faults_awaited: 0,
+            messages_sent: 0,
+            message_bytes: 0,
+            exchanges: 0,
             frames_peak: 0,
             frames_scrubbed: 0,
             interrupts_user: InterruptCounts::default(),

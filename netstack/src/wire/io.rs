@@ -147,7 +147,7 @@ fn emit_exit(report: &ExitReport, writer: &mut Writer<'_>) {
 }
 
 /// The plain counts of a report in their order on the wire.
-fn exit_counts(report: &ExitReport) -> [u64; 32] {
+fn exit_counts(report: &ExitReport) -> [u64; 35] {
     [
         report.user_us,
         report.wall_us,
@@ -181,6 +181,9 @@ fn exit_counts(report: &ExitReport) -> [u64; 32] {
         report.pages_from_cast,
         report.faults_from_cast,
         report.faults_awaited,
+        report.messages_sent,
+        report.message_bytes,
+        report.exchanges,
     ]
 }
 
@@ -233,6 +236,9 @@ fn parse_exit(reader: &mut Reader<'_>) -> Result<ExitReport, Error> {
         pages_from_cast: reader.u64()?,
         faults_from_cast: reader.u64()?,
         faults_awaited: reader.u64()?,
+        messages_sent: reader.u64()?,
+        message_bytes: reader.u64()?,
+        exchanges: reader.u64()?,
         interrupts_user: parse_interrupts(reader)?,
         interrupts_idle: parse_interrupts(reader)?,
         unknown_calls: Vec::with_capacity(unknown),

@@ -300,7 +300,7 @@ fn status() -> impl Strategy<Value = ExitStatus> {
 
 prop_compose! {
     fn exit_report()(
-        status in status(), warm: bool, n: [u64; 32],
+        status in status(), warm: bool, n: [u64; 35],
         interrupts_user in interrupts(), interrupts_idle in interrupts(),
         unknown_calls in vec(any::<(u32, u32)>(), 0..=MAX_UNKNOWN_CALLS),
     ) -> ExitReport {
@@ -311,7 +311,8 @@ prop_compose! {
             frames_scrubbed, pages_reused, pages_kept, pages_discarded, pages_damaged,
             table_pages, pages_large, program_requests, program_fragments,
             program_wire_bytes, launch_us, first_us, first_counts, exit_counts,
-            pages_from_cast, faults_from_cast, faults_awaited,
+            pages_from_cast, faults_from_cast, faults_awaited, messages_sent, message_bytes,
+            exchanges,
         ] = n;
         ExitReport {
             status, warm,
@@ -321,7 +322,8 @@ prop_compose! {
             frames_scrubbed, pages_reused, pages_kept, pages_discarded, pages_damaged,
             table_pages, pages_large, program_requests, program_fragments,
             program_wire_bytes, launch_us, first_us, first_counts, exit_counts,
-            pages_from_cast, faults_from_cast, faults_awaited,
+            pages_from_cast, faults_from_cast, faults_awaited, messages_sent, message_bytes,
+            exchanges,
             interrupts_user, interrupts_idle, unknown_calls,
         }
     }

@@ -19,7 +19,7 @@ use netstack::vitals;
 
 use crate::api::types::{
     CastCounts, FaultCounts, InterruptCounts, IoPart, LoadReport, PageCounts, RankEnd, RankReport,
-    RetainedCounts, UnknownCall, WireCounts,
+    RetainedCounts, SentCounts, UnknownCall, WireCounts,
 };
 use hearth_store::NodeRow;
 
@@ -729,6 +729,11 @@ fn exit_of(report: &ExitReport) -> Exit {
             pages: report.pages_from_cast,
             faults: report.faults_from_cast,
             awaited: report.faults_awaited,
+        },
+        sent: SentCounts {
+            messages: report.messages_sent,
+            bytes: report.message_bytes,
+            exchanges: report.exchanges,
         },
         table_pages: report.table_pages,
         large_pages: report.pages_large,

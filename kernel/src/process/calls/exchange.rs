@@ -167,7 +167,24 @@ impl Current<'_> {
         match posted {
             // The probe found nothing.
             Err(Errno::EAGAIN) => Ok(0),
-            other => Ok(other?.into()),
+            other => {
+                let request = other?;
+                self.count(kind, operation.send_bytes);
+                Ok(request.into())
+            }
+        }
+    }
+
+    /// Counts what has begun, for the report of the rank.
+    fn count(&mut self, kind: Kind, send_bytes: u64) {
+        let account = &mut self.process.account;
+        match kind {
+            Kind::Send => {
+                account.messages_sent += 1;
+                account.message_bytes += send_bytes;
+            }
+            Kind::AllToAll => account.exchanges += 1,
+            Kind::Receive | Kind::Probe | Kind::Barrier | Kind::Room => {}
         }
     }
 

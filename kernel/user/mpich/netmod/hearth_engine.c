@@ -6,11 +6,13 @@
 #include "hearth_call.h"
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <x86intrin.h>
 
 /* Buffers that wait for active messages. */
 #define RING 64
-/* How many of them one look has, at most: one until some are found, then twice as many. */
+/* How many of them one look has, at most: twice as many as before where all were found, else as many
+ * as were found. */
 #define LOOK_MOST 8
 /* How many operations one look has besides: the kernel goes through all of them at each packet. */
 #define SCAN 64
@@ -32,7 +34,10 @@
 #define UNMATCHED_OF_ALL 2048
 /* How long a wait may last, in microseconds: MPICH looks at other things in between. */
 #define PATIENCE_ALONE 10000
-#define PATIENCE_THREADED 50
+/* With several threads who waits lets go of the lock and sleeps: twice as long with each look in
+ * vain, up to 2 to the power of DOUBLINGS times as long, until some thread does something. */
+#define NAP_MICROS 50
+#define DOUBLINGS 5
 /* Who looks so many times in vain, without so many cycles of work of its own in between, waits too,
  * though not for long: MPI_Test in a loop, and MPICH's waits for windows. */
 #define VAIN_LOOKS 32
@@ -70,7 +75,7 @@ static struct {
     int ending;
     int inside;                 /* progress does not call itself */
     uint32_t next_tag;
-    unsigned vain_looks;
+    unsigned vain_looks, naps;
     uint64_t looked_at;
 
     char *ring;
@@ -230,6 +235,7 @@ static void begin_what_may(struct queue *queue)
 
 static void enqueue(struct queue *queue, struct task *task)
 {
+    engine.naps = 0;
     task->next = NULL;
     *queue->end = task;
     queue->end = &task->next;
@@ -421,37 +427,43 @@ static int finish(struct task *task, const struct hearth_status *status)
     return mpi_errno;
 }
 
-/* Lists what a look has: so many places of the ring from its head on, the watch, and tasks;
- * gives how many. */
-static int list_all(int look, int first, int count)
+/* What a look has: places of the ring from its head on, so many tasks from `first` on, then the
+ * watch. */
+struct look {
+    int ring, first, tasks;
+};
+
+static int list_all(const struct look *look)
 {
-    for (int place = 0; place < look; place++)
+    for (int place = 0; place < look->ring; place++)
         engine.list[place] = engine.ring_request[(engine.head + place) % RING];
-    engine.list[look] = engine.watch;
-    memcpy(engine.list + look + 1, engine.number + first, count * sizeof(*engine.list));
-    return look + 1 + count;
+    memcpy(engine.list + look->ring, engine.number + look->first,
+           look->tasks * sizeof(*engine.list));
+    engine.list[look->ring + look->tasks] = engine.watch;
+    return look->ring + look->tasks + 1;
 }
 
 /* Takes tasks that have finished from the list of those; gives how many. */
-static int take_finished(const uint32_t * list, const struct hearth_status *statuses, int first,
-                         int count, struct task **finished, struct hearth_status *status_of)
+static int take_finished(const struct look *look, struct task **finished,
+                         struct hearth_status *status_of)
 {
-    int taken = 0, kept = first;
-    for (int place = 0; place < count; place++) {
-        struct task *task = engine.task[first + place];
-        if (list[place] == 0) {
+    int taken = 0, kept = look->first, end = look->first + look->tasks;
+    const uint32_t *list = engine.list + look->ring;
+    for (int index = look->first; index < end; index++) {
+        struct task *task = engine.task[index];
+        if (list[index - look->first] == 0) {
             --*task->under_way;
-            status_of[taken] = statuses[place];
+            status_of[taken] = engine.statuses[look->ring + index - look->first];
             finished[taken++] = task;
         } else {
-            engine.number[kept] = engine.number[first + place];
+            engine.number[kept] = engine.number[index];
             engine.task[kept++] = task;
         }
     }
-    int rest = engine.count - (first + count);
+    int rest = engine.count - end;
     if (taken && rest) {
-        memmove(engine.number + kept, engine.number + first + count, rest * sizeof(*list));
-        memmove(engine.task + kept, engine.task + first + count, rest * sizeof(*finished));
+        memmove(engine.number + kept, engine.number + end, rest * sizeof(*engine.number));
+        memmove(engine.task + kept, engine.task + end, rest * sizeof(*engine.task));
     }
     engine.count -= taken;
     engine.scanned = kept < engine.count ? kept : 0;
@@ -459,27 +471,28 @@ static int take_finished(const uint32_t * list, const struct hearth_status *stat
 }
 
 /* Carries out what a look has found. */
-static int carry_out(int look, int first, int count)
+static int carry_out(const struct look *look)
 {
-    int mpi_errno = MPI_SUCCESS, errors = MPI_SUCCESS, has_head = engine.list[0] == 0;
+    int mpi_errno = MPI_SUCCESS, errors = MPI_SUCCESS, arrived = 0;
     struct task *finished[SCAN];
     struct hearth_status status_of[SCAN];
 
-    for (int place = 0; place < look; place++) {
+    for (int place = 0; place < look->ring; place++) {
         int index = (engine.head + place) % RING;
         if (engine.list[place] == 0 && engine.ring_request[index] != 0) {
             engine.ring_request[index] = 0;
             engine.ring_status[index] = engine.statuses[place];
+            arrived++;
         }
     }
-    if (engine.watch && engine.list[look] == 0) {
+    engine.look = arrived == look->ring ? MPL_MIN(2 * arrived, LOOK_MOST) : MPL_MAX(arrived, 1);
+    int watch = look->ring + look->tasks;
+    if (engine.watch && engine.list[watch] == 0) {
         engine.watch = 0;
         if (!engine.ending)
-            lost(engine.statuses[look].rank);
+            lost(engine.statuses[watch].rank);
     }
-    int taken = take_finished(engine.list + look + 1, engine.statuses + look + 1, first, count,
-                              finished, status_of);
-    engine.look = has_head ? MPL_MIN(2 * engine.look, LOOK_MOST) : 1;
+    int taken = take_finished(look, finished, status_of);
     while (engine.ring_request[engine.head] == 0) {
         int index = engine.head;
         struct hearth_status *status = &engine.ring_status[index];
@@ -506,11 +519,19 @@ static unsigned long patience_of(int blocking)
 {
     uint64_t now = __rdtsc();
     engine.vain_looks = now - engine.looked_at < WORK_CYCLES ? engine.vain_looks + 1 : 0;
-    if (MPIR_ThreadInfo.isThreaded)
-        return blocking ? PATIENCE_THREADED : 0;
     if (blocking)
-        return PATIENCE_ALONE;
+        return MPIR_ThreadInfo.isThreaded ? 0 : PATIENCE_ALONE;
     return engine.vain_looks < VAIN_LOOKS ? 0 : PATIENCE_LOOKING;
+}
+
+/* Other threads may do anything meanwhile, as between two calls of MPID_Progress_wait. */
+static void nap(void)
+{
+    struct timespec time = {.tv_nsec = 1000 * (NAP_MICROS << MPL_MIN(engine.naps, DOUBLINGS)) };
+    engine.naps++;
+    MPID_THREAD_CS_EXIT(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
+    nanosleep(&time, NULL);
+    MPID_THREAD_CS_ENTER(GLOBAL, MPIR_THREAD_GLOBAL_ALLFUNC_MUTEX);
 }
 
 int hearth_engine_progress(int blocking)
@@ -522,11 +543,17 @@ int hearth_engine_progress(int blocking)
     engine.inside = 1;
     begin_what_may(&engine.receives);
     begin_what_may(&engine.sends);
-    int look = engine.look, first = engine.scanned, count = MPL_MIN(engine.count - first, SCAN);
-    int total = list_all(look, first, count);
-    long found = hearth_call_wait(engine.list, total, engine.statuses, 0, 0);
+    struct look look = {
+        .ring = engine.look,
+        .first = engine.scanned,
+        .tasks = MPL_MIN(engine.count - engine.scanned, SCAN),
+    };
+    int total = list_all(&look);
+    /* Where something is found all the time nobody waits for who has left. */
+    long found = hearth_call_wait(engine.list, total - (engine.vain_looks == 0),
+                                  engine.statuses, 0, 0);
     unsigned long patience = found == 0 ? patience_of(blocking) : 0;
-    if (count < engine.count)
+    if (look.tasks < engine.count)
         patience = MPL_MIN(patience, PATIENCE_MANY);
     if (patience) {
         struct hearth_status status;
@@ -537,13 +564,16 @@ int hearth_engine_progress(int blocking)
     if (found < 0)
         give_up("waiting failed", found);
     if (found > 0) {
-        engine.vain_looks = 0;
-        mpi_errno = carry_out(look, first, count);
+        engine.vain_looks = engine.naps = 0;
+        mpi_errno = carry_out(&look);
     } else {
-        engine.scanned = first + count < engine.count ? first + count : 0;
+        int next = look.first + look.tasks;
+        engine.scanned = next < engine.count ? next : 0;
     }
     engine.inside = 0;
     engine.looked_at = __rdtsc();
+    if (found == 0 && blocking && MPIR_ThreadInfo.isThreaded)
+        nap();
     return mpi_errno;
 }
 

@@ -28,7 +28,7 @@ pub use held::{DropAnswer, DropOutcome, DropRequest, DroppedOn, ProgramInfo, War
 pub use io::{IoPart, IoServiceInfo, IoState};
 pub use launch::{
     CastCounts, FaultCounts, InterruptCounts, LaunchTotals, PageCounts, RankReport, RetainedCounts,
-    Reuse, UnknownCall, WireCounts,
+    Reuse, SentCounts, UnknownCall, WireCounts,
 };
 pub use node_log::{NamedQuery, NodeLogPart, NodeLogQuery};
 pub use power::{POWERED_MAX, PowerRequest, Powered};

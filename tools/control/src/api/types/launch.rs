@@ -99,6 +99,18 @@ pub struct CastCounts {
     pub awaited: u64,
 }
 
+/// What a rank has sent to ranks of its job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct SentCounts {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of messages.
+    pub bytes: u64,
+    /// All-to-all exchanges that it took part in; their bytes are in neither of the others.
+    pub exchanges: u64,
+}
+
 /// Interrupts by class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InterruptCounts {
@@ -179,6 +191,9 @@ pub struct RankReport {
     /// What came from a cast of the program.
     #[serde(default)]
     pub cast: CastCounts,
+    /// Messages and exchanges.
+    #[serde(default)]
+    pub sent: SentCounts,
     /// Pages used as page tables at its end.
     #[serde(default)]
     pub table_pages: u64,
@@ -236,6 +251,7 @@ impl RankReport {
             retained: RetainedCounts::default(),
             wire: WireCounts::default(),
             cast: CastCounts::default(),
+            sent: SentCounts::default(),
             table_pages: 0,
             large_pages: 0,
             first_ms: None,
