@@ -9,7 +9,8 @@
 //! [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! `e2e NAME...` runs the scenarios with one of these words in their names, or all. `e2e --nic CARD
-//! cards-` runs those of [`cards`] on nodes that all have this card.
+//! cards-` runs those of [`cards`] on nodes that all have this card. `e2e --long NAME...` does more
+//! of what can be done more often.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
@@ -80,6 +81,14 @@ fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
+/// Whether scenarios do more than in each run of the tests.
+pub fn is_long() -> bool {
+    std::env::args().any(|word| word == LONG)
+}
+
+/// The option that asks for it.
+const LONG: &str = "--long";
+
 /// Prints what a scenario has measured, in the form that `cargo xtask bench` reads.
 pub fn figure(case: &str, metric: &str, value: f64, unit: &str) {
     println!("figure {case} {metric} {value:.3} {unit}");
@@ -96,6 +105,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    wanted.retain(|word| word != LONG);
     let nic = match wanted.iter().position(|word| word == "--nic") {
         Some(at) if at + 1 < wanted.len() => wanted.drain(at..at + 2).next_back(),
         Some(_) => {
