@@ -7,9 +7,12 @@
 //! | [`console`], [`panic`] | console (serial port, screen) with levels, log ring, last words |
 //! | [`arch`] | CPU tables, traps, timer, ring 3, idle: everything specific to x86-64 |
 //! | [`mm`] | frames, page tables, heap, stacks |
-//! | [`time`] | microseconds since the image was entered |
+//! | [`time`] | microseconds since the image was entered; sleeping until then |
+//! | [`smp`] | starts the other cores |
 //! | [`drivers`], [`net`] | PCI and network cards; smoltcp above them |
 //! | [`monitor`] | what the node counts about itself, for the overlay |
+//! | [`exchange`] | the data that ranks of a job exchange |
+//! | [`shipping`] | calls on files that an I/O service carries out |
 //! | [`process`] | programs: loading, faults, system calls |
 //! | [`agent`] | the node's part of the protocol: joins, obeys, reports |
 //! | `ktest` | tests run inside the kernel in place of the agent (`hearth.test=NAME`); feature `ktest` only |
@@ -28,6 +31,7 @@ mod agent;
 mod arch;
 mod boot;
 mod drivers;
+mod exchange;
 #[cfg(feature = "ktest")]
 mod ktest;
 mod mm;
@@ -36,6 +40,8 @@ mod net;
 mod panic;
 mod platform;
 mod process;
+mod shipping;
+mod smp;
 mod time;
 
 use bootloader_api::BootInfo;
@@ -56,7 +62,7 @@ bootloader_api::entry_point!(start, config = &BOOTLOADER_CONFIG);
 fn start(info: &'static mut BootInfo) -> ! {
     let entered = arch::tsc();
     console::init();
-    arch::init_tables();
+    arch::init_tables(panic::exception);
     drivers::pci::silence();
     boot::copy(info, entered);
     mm::init(info, start_on_own_stack)
@@ -76,12 +82,12 @@ extern "C" fn start_on_own_stack() -> ! {
         platform::move_console();
         console::show(facts.options.console, facts.framebuffer.as_ref());
     }
-    arch::init(platform::machine());
+    arch::init(platform::machine(), mm::map_mmio);
     time::init(facts.entry_tsc);
     boot::report();
     platform::report();
     mm::report();
-    arch::cores::start(platform::machine(), facts.options.cores);
+    smp::start(platform::machine(), facts.options.cores);
     if let Some(name) = &facts.options.test {
         #[cfg(feature = "ktest")]
         ktest::run(name);

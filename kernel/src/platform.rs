@@ -57,6 +57,14 @@ pub fn report() {
         let name = signature.escape_ascii();
         warn!("acpi", "firmware's table {name} is damaged and not used");
     }
+    if machine.disabled + machine.listed_twice > 0 {
+        info!(
+            "acpi",
+            "left out of firmware's list of processors: {} that are disabled, {} that are there twice",
+            machine.disabled,
+            machine.listed_twice
+        );
+    }
     debug!(
         "acpi",
         "{} processors, {} I/O APICs, {} ranges of memory with a domain, {} PCI windows",

@@ -6,8 +6,10 @@
 
 pub use netstack::time::{Instant, Micros};
 
-use crate::arch;
+use kernel_core::interrupts::Class;
 use spin::Once;
+
+use crate::arch::{self, cores};
 
 /// Microseconds = (counter - origin) * scale / 2^32.
 struct Clock {
@@ -59,6 +61,33 @@ pub fn of_counts(counts: u64) -> Micros {
     CLOCK
         .get()
         .map_or(Micros::ZERO, |clock| Micros(scaled(counts, clock.scale)))
+}
+
+/// Asks for one interrupt of `class` at `deadline`, in place of the one armed before; one in the past
+/// comes at once.
+pub fn arm(deadline: Instant, class: Class) {
+    arch::timer::arm(deadline.saturating_since(now()), class);
+}
+
+/// Sleeps until an interrupt comes, at most until `deadline`; returns at once when that has passed.
+/// It may return early: the caller looks at what it waits for and at the clock.
+pub fn sleep_until(deadline: Instant) {
+    let now = now();
+    if now < deadline {
+        arch::idle::sleep(deadline.saturating_since(now));
+    }
+}
+
+/// Time that this core, the boot core, has spent asleep since start.
+pub fn slept() -> Micros {
+    of_counts(arch::idle::counts())
+}
+
+/// Time that a core has spent asleep since start: the mean of all cores.
+pub fn mean_slept() -> Micros {
+    let others = cores::all().iter().skip(1).map(cores::slept_counts);
+    let sum = arch::idle::counts() + others.sum::<u64>();
+    of_counts(sum / cores::count() as u64)
 }
 
 /// A moment by the time-stamp counter, with what the CPU had slept by then. The counts it was awake

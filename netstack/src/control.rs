@@ -31,7 +31,7 @@ use crate::time::{Instant, Micros};
 use crate::wire::Error;
 use crate::wire::datagram::Kind;
 use crate::wire::io as io_wire;
-use crate::wire::job::CommandAck;
+use crate::wire::job::{Command, CommandAck};
 use crate::wire::key::Key;
 use crate::wire::log::NodeLog;
 use crate::wire::page::PageRead;
@@ -257,7 +257,10 @@ impl Endpoint {
     ) -> Option<(SocketAddrV4, usize)> {
         match datagram {
             Outgoing::Command { node, job } => {
-                let command = self.jobs.wanted(*node, *job)?;
+                let mut command = self.jobs.wanted(*node, *job)?;
+                if let Command::Launch { wrapped_key, .. } = &mut command {
+                    *wrapped_key = self.registry.wrap_job_key(*node, *job)?;
+                }
                 self.registry
                     .seal(*node, Kind::Command, out, |writer| command.emit(writer))
             }

@@ -81,6 +81,8 @@ pub enum Event {
         control: ControlEpoch,
         /// The intervals it prescribes.
         timing: Timing,
+        /// Its time in microseconds: what nodes said to one another before is not taken.
+        time_us: u64,
         /// The key of what nodes say to one another ([`crate::broadcast`]), the same for every
         /// node that joined this run of the control node.
         peer_key: Key,
@@ -105,6 +107,8 @@ pub enum Event {
     Launch {
         /// What to load and how.
         spec: LaunchSpec,
+        /// The key of the job, which nobody but its nodes has: of what its ranks say.
+        key: Key,
         /// The launch block, where it came along; else read it as [`Object::LaunchBlock`].
         block: Option<Vec<u8>>,
     },
@@ -268,9 +272,10 @@ impl Endpoint {
     fn message(&mut self, now: Instant, message: &Message<'_>) {
         let Message { kind, seq, payload } = *message;
         let understood = match kind {
-            Kind::Command => {
-                Command::parse(payload).map(|command| self.command(now, seq, &command))
-            }
+            Kind::Command => Command::parse(payload).map(|mut command| {
+                self.link.unwrap_job_key(&mut command);
+                self.command(now, seq, &command);
+            }),
             Kind::HoldingsAck => join_wire::parse_echo(payload).map(|number| {
                 let expected = self.ledger.acknowledged(number);
                 self.outbox.counters.stale += u64::from(!expected);
@@ -479,6 +484,12 @@ impl Endpoint {
     /// What a rank on this node makes its calls on files with ([`files::client::Client::new`]).
     pub fn files_config(&self, channel: ChannelId) -> files::client::Config {
         self.link.files_config(channel)
+    }
+
+    /// The time of the control node in microseconds, as it was heard last; None before
+    /// `Joined`.
+    pub fn control_time(&self, now: Instant) -> Option<u64> {
+        self.link.control_time(now)
     }
 
     /// True between `Joined` and `ControlLost`, and after `ControlBack`.

@@ -115,8 +115,9 @@ pub(crate) fn arguments(
         ),
     );
     if let Some(shift) = spec.instruction_shift {
-        // With sleep=off an idle guest would jump to its next timer, and time-outs would storm.
-        add("-icount", format!("shift={shift},sleep=on"));
+        // With sleep=off an idle guest would jump to its next timer, and time-outs would storm. The
+        // clock of one that computes waits for the host's where it is ahead (align).
+        add("-icount", format!("shift={shift},sleep=on,align=on"));
     }
     if spec.debugged.contains(&node) {
         let socket = escape_commas(&paths.debugger_socket(node));
@@ -229,6 +230,7 @@ mod tests {
             },
             tree: "4".parse().unwrap(),
             rate: None,
+            io_services: 0,
             firmware,
             accelerator: match firmware {
                 Firmware::Bios => Accelerator::Kvm,
@@ -264,7 +266,7 @@ mod tests {
         assert!(direct.contains("-kernel /img/hearth.efi -append hearth.console=ttyS0"));
         assert!(direct.contains(",romfile=") && !direct.contains("bootindex"));
         assert!(direct.contains("-accel tcg,tb-size=64 -m") && !direct.contains("kvm"));
-        assert!(direct.contains("-icount shift=0,sleep=on") && !bios.contains("-icount"));
+        assert!(direct.contains("-icount shift=0,sleep=on,align=on") && !bios.contains("-icount"));
         let uefi = words(Firmware::Uefi, "/s");
         assert!(uefi.contains("-smp 4 ") && !bios.contains("-smp"));
         assert!(uefi.contains("readonly=on,file=/fw/code.fd"));

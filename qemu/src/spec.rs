@@ -144,7 +144,7 @@ pub struct Spec {
     pub command_line: String,
     /// Machines' clocks count instructions instead of time (`-icount`), each of 2 to the power of
     /// this nanoseconds: slow, but with 0 a count of the time-stamp counter is a count of
-    /// instructions. A higher one lets the clock keep up with that of others.
+    /// instructions. A higher one lets the clock keep up with the host's; it never runs ahead.
     #[serde(default)]
     pub instruction_shift: Option<u8>,
     /// What each machine's QEMU writes to its own log, [`crate::Paths::trace_log`]: items of QEMU's

@@ -1,4 +1,5 @@
-/* A rank leaves without MPI_Finalize while the others wait for it: they must end, and say why. */
+/* A rank leaves with 0 and without MPI_Finalize while the others wait for it: they must end, and say
+ * why. */
 #include <mpi.h>
 #include <stdlib.h>
 

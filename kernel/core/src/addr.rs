@@ -7,6 +7,8 @@ use core::fmt;
 
 /// Bytes in a page and in a frame.
 pub const PAGE_SIZE: u64 = 4096;
+/// Where the kernel image begins in virtual memory.
+pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
 /// Bytes in a large page.
 pub const LARGE_PAGE_SIZE: u64 = 2 * 1024 * 1024;
 /// Bytes in a huge page.

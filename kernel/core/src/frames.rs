@@ -16,8 +16,12 @@
 //! Invariant: every frame given out is zero-filled; a frame that anybody has used is scrubbed
 //! between two owners, and [`FrameAllocator::check`] proves by the counters that none was missed.
 
+mod ahead;
+mod deferred;
+
 use crate::addr::{PAGE_SIZE, PhysAddr};
 use crate::phys::PhysMem;
+pub use deferred::{Deferring, Freed};
 
 /// What a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +127,8 @@ pub struct FrameAllocator {
     row_hint: usize,
     /// Frames tagged as retained that a running program has: counted as its own.
     lent: u64,
+    /// Frames that are given back when all cores have forgotten them.
+    deferred: deferred::List,
     scrub: bool,
 }
 
@@ -146,6 +152,7 @@ impl FrameAllocator {
             usage: Usage::default(),
             counters: Counters::default(),
             lent: 0,
+            deferred: deferred::List::EMPTY,
             scrub: true,
         }
     }
@@ -180,19 +187,20 @@ impl FrameAllocator {
     }
 
     fn alloc_as(&mut self, mem: &mut impl PhysMem, state: State, owner: Owner) -> Option<PhysAddr> {
-        let mut index = self.hint;
-        while index < self.tags.len() {
-            if self.is_available(index) {
-                self.hint = index;
-                self.give(mem, index, state, owner);
-                self.hint = index + 1;
-                return Some(self.address(index));
-            }
-            index += 1;
-        }
+        let Some(index) = self.next_available() else {
+            self.hint = self.tags.len();
+            self.counters.refused += 1;
+            return None;
+        };
         self.hint = index;
-        self.counters.refused += 1;
-        None
+        self.give(mem, index, state, owner);
+        self.hint = index + 1;
+        Some(self.address(index))
+    }
+
+    /// The frame that is given out next.
+    fn next_available(&self) -> Option<usize> {
+        (self.hint..self.tags.len()).find(|&index| self.is_available(index))
     }
 
     /// Gives out `count` zero-filled frames in a row (device buffers, large pages), the first at a
@@ -206,12 +214,7 @@ impl FrameAllocator {
     ) -> Option<PhysAddr> {
         assert!(count > 0 && align.is_power_of_two() && align >= PAGE_SIZE);
         let count = count as usize;
-        let from = self.row_hint.max(self.hint);
-        let found = self.find_row(from, self.tags.len(), count, align);
-        // What lies before may have been given back since.
-        let end = (from + count).min(self.tags.len());
-        let found = found.or_else(|| self.find_row(self.hint, end, count, align));
-        let Some(start) = found else {
+        let Some(start) = self.next_row(count, align) else {
             self.counters.refused += 1;
             return None;
         };
@@ -220,6 +223,15 @@ impl FrameAllocator {
         }
         self.row_hint = start + count;
         Some(self.address(start))
+    }
+
+    /// The frames in a row that are given out next.
+    fn next_row(&self, count: usize, align: u64) -> Option<usize> {
+        let from = self.row_hint.max(self.hint);
+        let found = self.find_row(from, self.tags.len(), count, align);
+        // What lies before may have been given back since.
+        let end = (from + count).min(self.tags.len());
+        found.or_else(|| self.find_row(self.hint, end, count, align))
     }
 
     /// The first `count` available frames in a row between two indices, at a multiple of `align`.

@@ -8,7 +8,7 @@
 use kernel_core::objects::{Kept, ObjectId, Objects};
 use netstack::ids::ProgramId;
 
-use crate::process::Hardware;
+use crate::mm::Hardware;
 
 /// Drops the file with this identity, at once or when the job that has it ends. Returns the pages
 /// given back now, and whether it is in use.

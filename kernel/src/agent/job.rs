@@ -16,7 +16,7 @@ use netstack::node::Endpoint;
 use netstack::time::Instant;
 
 use super::node::Node;
-use super::services::{NodeServices, Ranks};
+use crate::process::services::{NodeServices, Ranks};
 use crate::process::{self, Exit, Launch};
 use crate::time;
 

@@ -1,7 +1,7 @@
 //! What has arrived for the job a node has, until its ranks ask for it.
 //!
 //! Key type: [`Mailbox`], with an [`Inbox`] for each rank. Neighbours: `agent::node` puts in,
-//! `process` takes out by way of `agent::services`.
+//! `process` takes out by way of `process::services`.
 //!
 //! Invariant: no bound of its own is needed: what can arrive is what a process asked for, and
 //! the endpoint bounds that (8 page requests, 256 calls of a rank).
@@ -13,7 +13,7 @@ use core::ops::Range;
 use netstack::ids::{JobId, LocalRank, ProgramId, RequestId};
 use netstack::time::Instant;
 
-use super::services::{IoCompletion, PageCompletion};
+use crate::process::services::{IoCompletion, PageCompletion};
 
 /// How the control node wants a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

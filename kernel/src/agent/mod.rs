@@ -8,13 +8,10 @@
 //! | [`mailbox`] | what has arrived for the job |
 //! | [`ranks`] | what the node has of each rank: exchange, files, pages |
 //! | [`cast`] | this node's part in broadcasts |
-//! | [`exchange`] | this node's part in the data that ranks of a job exchange |
 //! | [`overlay`] | this node's part in the monitoring overlay |
 //! | [`files`] | files in the node's memory, as the control node drops them |
-//! | [`shipping`] | calls on files that an I/O service carries out |
 //! | [`warm`] | the warm programs, as the control node asks and is told |
 //! | [`vitals`] | what a heartbeat tells |
-//! | [`services`] | what a running program may ask of the node |
 //! | [`last_words`] | the message of a kernel that has panicked |
 //!
 //! Neighbours: `main` ends in [`run`]; the panic handler calls [`report_panic`] last.
@@ -23,7 +20,6 @@
 //! node keeps trying, ever more slowly, and says so.
 
 pub mod cast;
-pub mod exchange;
 mod files;
 pub mod identity;
 mod job;
@@ -32,8 +28,6 @@ pub mod mailbox;
 pub mod node;
 pub mod overlay;
 pub mod ranks;
-pub mod services;
-pub mod shipping;
 pub mod vitals;
 pub mod warm;
 
@@ -42,11 +36,10 @@ use alloc::vec::Vec;
 use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 
-use services::NodeServices;
-
 use crate::boot::{self, BootFacts};
 use crate::drivers::nic::Nic;
 use crate::net::cards::Cards;
+use crate::process::services::NodeServices;
 use crate::{arch, drivers, net, time};
 
 /// First and longest wait before the bus is searched for a card again.
@@ -100,7 +93,7 @@ fn await_cards() -> Vec<&'static mut dyn Nic> {
         }
         let until = time::now() + wait;
         while time::now() < until {
-            arch::idle::wait(until);
+            time::sleep_until(until);
         }
         wait = wait.saturating_mul(2).min(CARD_RETRY_MAX);
     }

@@ -32,20 +32,20 @@ use netstack::wire::log::TEXT_MAX;
 
 use super::cast::store::Places;
 use super::cast::{self, Casts};
-use super::exchange::Exchange;
 use super::files;
 use super::identity::Identity;
 use super::last_words;
 use super::mailbox::{Cancel, Mailbox};
 use super::overlay::Overlay;
 use super::ranks::Seats;
-use super::services::{IoCompletion, PageCompletion};
-use super::shipping::Shipping;
 use super::vitals::vitals;
 use super::warm::{self, Images};
 use crate::boot::BootFacts;
+use crate::exchange::Exchange;
 use crate::net::frame::UdpFrame;
+use crate::process::services::{IoCompletion, PageCompletion};
 use crate::process::{self, Launch};
+use crate::shipping::Shipping;
 use crate::time::Moment;
 use crate::{arch, console, mm, net, time};
 
@@ -491,7 +491,7 @@ impl Node {
         arch::entropy::feed(&personality.key.0);
         self.stack.set_control(control);
         self.timings.entry_to_hello_us = now.as_micros();
-        self.timings.idle_us = arch::idle::total().as_micros();
+        self.timings.idle_us = time::slept().as_micros();
         let config = Config {
             lab_key: self.identity.fixed.is_some(),
             personality,
@@ -527,16 +527,24 @@ impl Node {
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
             self.take_endpoint_event(event, now);
         }
+        let endpoint = self.endpoint.as_ref();
+        if let Some(time) = endpoint.and_then(|endpoint| endpoint.control_time(now)) {
+            self.casts.set_time(now, time);
+            self.overlay.set_time(now, time);
+        }
     }
 
     fn take_endpoint_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Joined { peer_key, .. } => {
+            Event::Joined {
+                peer_key, time_us, ..
+            } => {
                 self.welcome(now);
                 arch::entropy::feed(&peer_key.0);
-                self.seats.set_key(peer_key);
                 self.join_casts(peer_key, now);
                 self.join_overlay(peer_key, now);
+                self.casts.begin_at(now, time_us);
+                self.overlay.begin_at(now, time_us);
             }
             Event::Refused { reason, text, .. } => {
                 error!(
@@ -553,8 +561,8 @@ impl Node {
             }
             // An open job has been cancelled by now, or the endpoint would not say so; the launch
             // waits for its end.
-            Event::Launch { spec, block } => {
-                self.seats.launched(spec.job, spec.ranks);
+            Event::Launch { spec, key, block } => {
+                self.seats.launched(spec.job, key, spec.ranks);
                 self.launches.push_back(Launch {
                     spec,
                     block,
@@ -632,7 +640,7 @@ impl Node {
     }
 
     fn welcome(&mut self, now: Instant) {
-        let idle = arch::idle::total();
+        let idle = time::slept();
         if self.joined.is_none() {
             self.joined = Some((now, idle));
             let busy = now.as_micros().saturating_sub(idle.as_micros());

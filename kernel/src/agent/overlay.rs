@@ -21,7 +21,7 @@ use netstack::overlay::{self, Collector, MAX_CPS, NodeConfig, OverlayMetric};
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
 
-use crate::monitor::collector::{AUXILIARY, Sources};
+use crate::monitor::collector::{AUXILIARY, Figures, Sources};
 use crate::{arch, mm, net};
 
 /// Free heap for each communication process that the node offers to host.
@@ -50,21 +50,6 @@ pub struct Job {
     pub id: Option<(JobId, Rank)>,
     /// It wants silence until its end.
     pub quiet: bool,
-}
-
-/// What the overlay has done on this node, and what it keeps.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Figures {
-    /// Datagrams received.
-    pub received: u64,
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Bytes of these.
-    pub sent_bytes: u64,
-    /// Samples given up.
-    pub dropped: u64,
-    /// What is kept.
-    pub footprint: overlay::Footprint,
 }
 
 /// The overlay on this node.
@@ -111,6 +96,20 @@ impl Overlay {
         (self.key, self.control) = (Some(identity.key), Some(identity.control));
         self.told = Job::default();
         count_for(&mut self.counted, self.job.id);
+    }
+
+    /// The node has joined at this time of the control node, in microseconds.
+    pub fn begin_at(&mut self, now: Instant, time: u64) {
+        if let Some(node) = &mut self.node {
+            node.begin_at(now, time);
+        }
+    }
+
+    /// It is this time at the control node.
+    pub fn set_time(&mut self, now: Instant, time: u64) {
+        if let Some(node) = &mut self.node {
+            node.set_time(now, time);
+        }
     }
 
     /// The node takes no part any more: nothing of it stays.

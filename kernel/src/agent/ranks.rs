@@ -3,7 +3,7 @@
 //!
 //! Key type: [`Seats`], one [`Seat`] for each local rank. Seats stay when a job ends, since the
 //! exchange answers for ranks that have ended. Neighbours: `agent::node` moves datagrams,
-//! `process` asks through `agent::services`.
+//! `process` asks through `process::services`.
 //!
 //! Invariant: there is at least one seat; a datagram reaches the seat whose port it came to.
 
@@ -14,11 +14,11 @@ use netstack::ids::{JobId, LocalRank};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 
-use super::cast::store::Running;
-use super::exchange::{Exchange, TABLE_WITHIN};
-use super::shipping::Shipping;
+use crate::exchange::{Exchange, TABLE_WITHIN};
 use crate::mm::DirectMap;
 use crate::net::peer::PeerDatagram;
+use crate::process::services::Running;
+use crate::shipping::Shipping;
 
 /// What the node has of one of its ranks.
 pub struct Seat {
@@ -33,13 +33,9 @@ pub struct Seat {
 }
 
 impl Seat {
-    fn new(key: Option<Key>) -> Self {
-        let mut exchange = Exchange::new(TABLE_WITHIN);
-        if let Some(key) = key {
-            exchange.set_key(key);
-        }
+    fn new() -> Self {
         Self {
-            exchange,
+            exchange: Exchange::new(TABLE_WITHIN),
             shipping: None,
             running: None,
             polled: false,
@@ -50,23 +46,20 @@ impl Seat {
 /// The seats of a node.
 pub struct Seats {
     seats: Vec<Seat>,
-    /// Of the present run of the control node, as every seat has it.
-    key: Option<Key>,
 }
 
 impl Seats {
     /// One seat.
     pub fn new() -> Self {
         Self {
-            seats: Vec::from([Seat::new(None)]),
-            key: None,
+            seats: Vec::from([Seat::new()]),
         }
     }
 
     /// Sees to it that there are so many at least.
     pub fn make_room(&mut self, ranks: u16) {
         while self.seats.len() < usize::from(ranks) {
-            self.seats.push(Seat::new(self.key));
+            self.seats.push(Seat::new());
         }
     }
 
@@ -90,19 +83,11 @@ impl Seats {
         (0..).map(LocalRank).zip(&mut self.seats)
     }
 
-    /// The node has joined a run of the control node, whose peers share `key`.
-    pub fn set_key(&mut self, key: Key) {
-        self.key = Some(key);
-        for seat in &mut self.seats {
-            seat.exchange.set_key(key);
-        }
-    }
-
-    /// The node was told to launch a job with so many ranks here.
-    pub fn launched(&mut self, job: JobId, ranks: u16) {
+    /// The node was told to launch a job with so many ranks here, all of which share `key`.
+    pub fn launched(&mut self, job: JobId, key: Key, ranks: u16) {
         self.make_room(ranks);
         for seat in &mut self.seats[..usize::from(ranks)] {
-            seat.exchange.launched(job);
+            seat.exchange.launched(job, key);
         }
     }
 

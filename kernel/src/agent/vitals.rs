@@ -2,11 +2,11 @@
 //!
 //! Neighbours: `agent::node` sends it; `mm`, `arch` and `time` keep the counts.
 
-use kernel_core::interrupts::Class;
 use netstack::ids::JobId;
 use netstack::time::{Instant, Micros};
-use netstack::vitals::{CastVitals, InterruptCounts, Vitals};
+use netstack::vitals::{CastVitals, Vitals};
 
+use crate::monitor::interrupt_counts;
 use crate::{arch, mm, time};
 
 /// State of the node now. `joined`: when it was first welcomed, and how long it had slept by then.
@@ -23,7 +23,7 @@ pub fn vitals(
         joined.map_or((0, 0), |(at, idle)| (at.as_micros(), idle.as_micros()));
     Vitals {
         uptime_us: time::now().as_micros(),
-        idle_us: arch::idle::mean().as_micros(),
+        idle_us: time::mean_slept().as_micros(),
         memory_free: memory.free_bytes,
         memory_used: memory.total_bytes - memory.free_bytes,
         job,
@@ -35,18 +35,5 @@ pub fn vitals(
         hardware_errors: u32::try_from(arch::machine_check::corrected()).unwrap_or(u32::MAX),
         joined_us,
         joined_idle_us,
-    }
-}
-
-/// Interrupts by class in the form in which they are reported.
-pub fn interrupt_counts(counts: &[u64; Class::ALL.len()]) -> InterruptCounts {
-    let of = |class: Class| counts[class as usize];
-    InterruptCounts {
-        heartbeat: of(Class::Heartbeat),
-        time_limit: of(Class::TimeLimit),
-        monitor: of(Class::Monitor),
-        nic: of(Class::Nic),
-        cast: of(Class::Cast),
-        spurious: of(Class::Spurious),
     }
 }

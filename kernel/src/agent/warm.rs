@@ -16,7 +16,7 @@ use netstack::retention::Holding;
 use netstack::time::Instant;
 
 use super::mailbox::Mailbox;
-use crate::process::Hardware;
+use crate::mm::Hardware;
 
 /// The published retain message: everything but this program goes. Its frames are scrubbed before
 /// anybody gets them, as soon as the node has nothing else to do. Returns the pages held of it.

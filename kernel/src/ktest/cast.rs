@@ -20,7 +20,8 @@ use super::warm::{faults_of_file, large_file, run};
 use super::{Outcome, check};
 use crate::arch::test_programs::{self, PROGRAM_DATA, TOUCHED_PAGES};
 use crate::mm;
-use crate::process::{self, Hardware};
+use crate::mm::Hardware;
+use crate::process;
 use crate::time;
 
 /// What the program of a large file exits with.

@@ -25,13 +25,14 @@ use super::warm::{large_file, run};
 use super::wire::{CARD_MAC, Wire};
 use super::{Outcome, check};
 use crate::agent::cast::store::Places;
-use crate::agent::cast::{BUFFERS, CREDIT, CastPage, Casts};
+use crate::agent::cast::{BUFFERS, CREDIT, Casts};
 use crate::arch::entropy;
 use crate::arch::test_programs::TOUCHED_PAGES;
 use crate::drivers::nic::FRAME_MAX;
 use crate::mm::{self, DirectMap};
 use crate::net::frame::UdpFrame;
 use crate::net::{self, Arrival, Stack};
+use crate::process::services::CastPage;
 
 const NODE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 117, 1, 1), netstack::NODE_PORT);
 const OTHER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 117, 1, 2), netstack::NODE_PORT);
@@ -371,7 +372,7 @@ pub fn receive() -> Outcome {
         if purpose == Purpose::Program {
             bench
                 .objects
-                .drop_object(&mut crate::process::Hardware::new(), &id);
+                .drop_object(&mut crate::mm::Hardware::new(), &id);
             continue;
         }
         check!(bench.casts.tables().of(JOB).is_some(), "no table");
@@ -460,7 +461,7 @@ pub fn warm_node_serves() -> Outcome {
     bench.check_frames()?;
     bench
         .warm
-        .drop_program(&mut crate::process::Hardware::new(), None);
+        .drop_program(&mut crate::mm::Hardware::new(), None);
     Ok(())
 }
 

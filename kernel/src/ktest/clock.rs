@@ -4,7 +4,7 @@ use super::sandbox::Sandbox;
 use super::{Outcome, check};
 use crate::arch::interrupts::{self, Class, Counts};
 use crate::arch::user::Trap;
-use crate::arch::{apic, entropy, idle, test_programs, timer, trap, tsc};
+use crate::arch::{apic, entropy, test_programs, trap, tsc};
 use crate::time::{self, Micros};
 
 /// Longest stall of the virtual machine that a test forgives: host load, not the kernel.
@@ -20,7 +20,7 @@ pub fn timer() -> Outcome {
         let span = Micros::from_millis(millis);
         let mut wakes = 0;
         while time::now() < start + span {
-            idle::wait(start + span);
+            time::sleep_until(start + span);
             wakes += 1;
         }
         let slept = time::now().saturating_since(start);
@@ -45,10 +45,10 @@ pub fn timer() -> Outcome {
 /// An idle second sees one interrupt: its end.
 pub fn idle_is_tickless() -> Outcome {
     let before = interrupts::counts();
-    let (start, idle_before) = (time::now(), idle::total());
+    let (start, idle_before) = (time::now(), time::slept());
     let end = start + Micros::from_secs(1);
     while time::now() < end {
-        idle::wait(end);
+        time::sleep_until(end);
     }
     let counted = interrupts::counts().since(&before);
     let total: u64 = counted.idle.iter().sum();
@@ -56,7 +56,7 @@ pub fn idle_is_tickless() -> Outcome {
         (1..=3).contains(&total) && counted.user_total() == 0,
         "an idle second saw {counted}"
     );
-    let asleep = idle::total().as_micros() - idle_before.as_micros();
+    let asleep = time::slept().as_micros() - idle_before.as_micros();
     check!(asleep > 900_000, "asleep for {asleep} us of a second");
     Ok(())
 }
@@ -68,7 +68,7 @@ pub fn compute_is_tickless() -> Outcome {
     let start = time::now();
     let end = start + Micros::from_secs(COMPUTE_SECONDS);
     while time::now() < end {
-        timer::arm(time::now() + Micros::from_secs(1), Class::Heartbeat);
+        time::arm(time::now() + Micros::from_secs(1), Class::Heartbeat);
         let trap = sandbox.run();
         check!(
             matches!(trap, Trap::Interrupt { .. }),

@@ -20,12 +20,12 @@ use netstack::time::{Instant, Micros};
 
 use super::fake_cast::FakeCast;
 use super::fake_ranks::FakeRanks;
-use crate::agent::cast::CastPage;
-use crate::agent::cast::store::Running;
-use crate::agent::exchange::{Exchange, TABLE_WITHIN};
-use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup, Ranks};
 use crate::arch::cores;
-use crate::process::{Hardware, Launch};
+use crate::exchange::{Exchange, PeerLookup, TABLE_WITHIN};
+use crate::mm::Hardware;
+use crate::process::Launch;
+use crate::process::services::{CastPage, Running};
+use crate::process::services::{IoCompletion, NodeServices, PageCompletion, Ranks};
 use crate::time::Moment;
 use crate::{mm, monitor, time};
 

@@ -17,17 +17,16 @@ use netstack::exchange::{Among, Event, Layout, Op, Part, Side};
 use netstack::ids::Rank;
 use netstack::io::ExitStatus;
 use netstack::time::Micros;
-use netstack::wire::key::{KEY_LEN, Key};
 
 use super::control::FakeControl;
 use super::fake_ranks::{FakeRanks, KEY};
 use super::files::{BUFFER, MAPPED, Script};
 use super::program::{edge, expect, file_with, run};
 use super::{Outcome, check};
-use crate::agent::exchange::Exchange;
 use crate::arch::entropy;
 use crate::arch::test_programs::{self, PROGRAM_DATA as DATA, TABLE_CALLS, TABLE_WORDS};
-use crate::{arch, mm, process, time};
+use crate::exchange::Exchange;
+use crate::{mm, process, time};
 
 const TAG: u32 = 9;
 
@@ -93,7 +92,8 @@ fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
 fn control(program: Vec<u8>, size: u32) -> FakeControl {
     let mut control = FakeControl::new(program);
     control.set_size(size);
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     control.ranks = Some(FakeRanks::new(size, time::now()));
     control
 }
@@ -266,11 +266,11 @@ pub fn idle() -> Outcome {
     let others = ranks(&mut control);
     let message = from_one(others, pattern(100, 4));
     others.plan(time::now() + WAIT, 1, message);
-    let (began, asleep) = (time::now(), arch::idle::total());
+    let (began, asleep) = (time::now(), time::slept());
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Exited(0))?;
     let took = time::now().saturating_since(began).as_micros();
-    let slept = arch::idle::total().as_micros() - asleep.as_micros();
+    let slept = time::slept().as_micros() - asleep.as_micros();
     info!("test", "asleep {slept} of {took} us");
     check!(
         slept >= WAIT.as_micros() * 3 / 4,
@@ -347,7 +347,8 @@ pub fn no_table() -> Outcome {
     let mut control = control(script.program(), 2);
     ranks(&mut control).table = false;
     control.exchange = Exchange::new(Micros::from_millis(300));
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     let exit = run(&mut control)?;
     expect(&exit.report, ExitStatus::Exited(0))?;
     let output = control.output(1);
@@ -424,27 +425,6 @@ pub fn from_any() -> Outcome {
         check!(status == expected, "{status:?}");
     }
     check!(statuses.len() == 2, "{} statuses", statuses.len());
-    Ok(())
-}
-
-/// A node that joins another run of the control node between the launch and the end of loading
-/// speaks to the other ranks under the key of the run that launched them all.
-pub fn joined_while_loading() -> Outcome {
-    let mut script = Script::new();
-    post(&mut script, &receive(BUFFER, 100), 1);
-    wait(&mut script, &[1]);
-    let mut control = control(script.program(), 2);
-    let job = control.spec().job;
-    control.exchange.launched(job);
-    control.exchange.set_key(Key([0x77; KEY_LEN]));
-    let others = ranks(&mut control);
-    let message = from_one(others, pattern(100, 5));
-    others.plan(time::now() + Micros::from_millis(20), 1, message);
-    let exit = run(&mut control)?;
-    expect(&exit.report, ExitStatus::Exited(0))?;
-    let output = control.output(1);
-    let status = Status::from_bytes(output.first_chunk().ok_or("no status")?);
-    check!((status.error, status.bytes) == (0, 100), "{status:?}");
     Ok(())
 }
 
@@ -552,7 +532,8 @@ pub fn many_lists() -> Outcome {
     let alone = |program: Vec<u8>| {
         let mut control = FakeControl::new(program);
         control.set_size(SIZE);
-        control.exchange.set_key(KEY);
+        let job = control.spec().job;
+        control.exchange.launched(job, KEY);
         control
     };
     fill_heap();

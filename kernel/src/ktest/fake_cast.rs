@@ -9,9 +9,9 @@ use kernel_core::addr::PAGE_SIZE;
 use kernel_core::objects::{Kept, ObjectId, Objects, Part, Spec};
 use netstack::time::{Instant, Micros};
 
-use crate::agent::cast::CastPage;
 use crate::mm::DirectMap;
-use crate::process::Hardware;
+use crate::mm::Hardware;
+use crate::process::services::CastPage;
 use crate::time;
 
 /// Bytes of a block, as a power of two.

@@ -15,8 +15,8 @@ use netstack::ids::{JobId, LocalRank, NodeId, Rank};
 use netstack::time::Instant;
 use netstack::wire::key::Key;
 
-use crate::agent::exchange::Exchange;
-use crate::agent::services::PeerLookup;
+use crate::exchange::Exchange;
+use crate::exchange::PeerLookup;
 use crate::net::peer::PeerDatagram;
 
 /// What all ranks share.

@@ -19,7 +19,8 @@ use super::program::{expect, file_with, run};
 use super::{Outcome, check};
 use crate::arch::test_programs::{self, PROGRAM_DATA as DATA};
 use crate::mm;
-use crate::process::{self, Hardware};
+use crate::mm::Hardware;
+use crate::process;
 
 /// Bytes of the table of calls, of the strings behind it, and where zeros follow them.
 const TABLE_BYTES: u64 = 0x4000;

@@ -46,8 +46,9 @@ struct Test {
     run: fn() -> Outcome,
     /// What the runner must know: `memory=SIZE` for a guest of another size, `machine=MACHINE` for
     /// another machine, `device=DEVICE` for each device beside a card, `console=COM2` for firmware
-    /// whose console is the second serial port, `nic=DEVICE` for a card on QEMU's user network
-    /// (there is none otherwise), `dead=DEVICE` for a card before it that is connected to nothing,
+    /// whose console is the second serial port, `processors=odd` for one that lists a processor
+    /// that is disabled, one twice and one that is not there, `nic=DEVICE` for a card on QEMU's
+    /// user network (there is none otherwise), `dead=DEVICE` for a card before it that is connected to nothing,
     /// `peer=DEVICE` for one that is connected to the card alone, `clock=instructions` for a clock
     /// that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT`
     /// for one that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that
@@ -204,7 +205,6 @@ const TESTS: &[Test] = &[
     test("exchange-ended", exchange::ended),
     test("exchange-no-table", exchange::no_table),
     test("exchange-any", exchange::from_any),
-    test("exchange-joined", exchange::joined_while_loading),
     test("exchange-heap", exchange::many_lists),
     test("exchange-short-of-room", exchange::short_of_room),
     test("exchange-hostile", exchange::hostile),
@@ -252,6 +252,11 @@ const TESTS: &[Test] = &[
         " expects=memory error, not corrected: bank 5",
     ),
     test_that("acpi-tables", platform::tables, " machine=q35"),
+    test_that(
+        "cores-left-out",
+        platform::cores_left_out,
+        " cores=2 processors=odd",
+    ),
     test_that("acpi-none", platform::no_tables, " machine=pc,acpi=off"),
     test("clocks-agree", platform::clocks_agree),
     test("clock-hpet", platform::clock_is_hpet),

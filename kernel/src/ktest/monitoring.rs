@@ -28,6 +28,7 @@ use netstack::overlay::{
 };
 use netstack::time::{Instant, Micros};
 use netstack::vitals::CastVitals;
+use netstack::wire::envelope::Envelopes;
 use netstack::wire::key::Key;
 use smoltcp::wire::Ipv4Cidr;
 
@@ -99,6 +100,8 @@ struct Net {
     front: FrontEnd,
     others: Vec<(overlay::Node, Fake)>,
     flights: BTreeMap<(u64, u64), (SocketAddrV4, SocketAddrV4, Vec<u8>)>,
+    /// Of the back ends that are none.
+    senders: BTreeMap<u32, Envelopes>,
     sent: u64,
     /// Counts that the node has taken.
     counts: u64,
@@ -156,6 +159,7 @@ impl Net {
             front: FrontEnd::new(front, Instant::ZERO),
             others: (1..=others).map(other).collect(),
             flights: BTreeMap::new(),
+            senders: BTreeMap::new(),
             sent: 0,
             counts: 0,
             covered: 0,
@@ -524,21 +528,19 @@ impl Net {
 
     /// A message to the communication process, from a back end that is none.
     fn flood(&mut self, child: u32, message: Message) {
-        self.sent += 1;
         let packet = Packet {
             from: Process::back_end(NodeId(child)),
             boot: BootEpoch(u64::from(child)),
             mac: PEER_MAC,
             to_slot: 1,
             tree: TreeEpoch(TREE_BASE.0 + 1),
-            seq: match message {
-                Message::Report { .. } => self.sent,
-                _ => 0,
-            },
             message,
         };
         let mut out = [0; MAX_DATAGRAM];
-        let length = overlay::wire::emit(&KEY, &packet, &mut out);
+        let (from, now) = (address(child), Instant::from_micros(self.now));
+        let begun = || Envelopes::new(&KEY.overlay_key(), from, now);
+        let sender = self.senders.entry(child).or_insert_with(begun);
+        let length = overlay::wire::emit(sender, now, address(0), &packet, &mut out);
         self.put(address(child), &out[..length]);
     }
 }

@@ -21,7 +21,8 @@ use super::program::hello_world;
 use super::{Outcome, check};
 use crate::arch::given_files;
 use crate::mm;
-use crate::process::{self, Hardware};
+use crate::mm::Hardware;
+use crate::process;
 
 /// Mutants of a seed.
 const MUTANTS: u64 = 100;

@@ -151,7 +151,7 @@ fn wake(card: &mut dyn Nic) -> Outcome {
     ask_for_router(card)?;
     while !card.has_received() {
         check!(time::now() < start + PATIENCE, "no answer in {PATIENCE}");
-        idle::wait(start + PATIENCE);
+        time::sleep_until(start + PATIENCE);
     }
     card.set_interrupts(false);
     idle::absorb();
@@ -291,7 +291,7 @@ fn lease(stack: &mut net::Stack) -> Outcome {
         stack.poll(now, &mut |_| {});
         let due = stack.next_deadline(now).unwrap_or(start + PATIENCE);
         if stack.address().is_none() {
-            crate::arch::idle::wait(stack.begin_wait(now, due));
+            crate::time::sleep_until(stack.begin_wait(now, due));
             stack.end_wait();
         }
     }

@@ -292,10 +292,10 @@ pub fn cost() -> Outcome {
     let (from, mut to) = ([7; MAX_DATAGRAM], [0; MAX_DATAGRAM]);
     let full = &from[..PACKET + DATA_OVERHEAD - 8];
     let tag = each(|number| {
-        core::hint::black_box(key.tag(core::hint::black_box(full), number, 1));
+        core::hint::black_box(key.tag(core::hint::black_box(full), number, [1]));
     });
     let short = each(|number| {
-        core::hint::black_box(key.tag(core::hint::black_box(&from[..32]), number, 1));
+        core::hint::black_box(key.tag(core::hint::black_box(&from[..32]), number, [1]));
     });
     let copy = each(|_| {
         core::hint::black_box(&mut to)[..PACKET]

@@ -8,7 +8,7 @@ use super::sandbox::Sandbox;
 use super::{Outcome, check, clock};
 use crate::arch::interrupts::{self, Class};
 use crate::arch::user::Trap;
-use crate::arch::{self, apic, idle, ioapic, machine_check, probe, test_programs, timer};
+use crate::arch::{self, apic, ioapic, machine_check, probe, test_programs};
 use crate::drivers::pci::{self, Function, PortAccess};
 use crate::platform;
 use crate::time::{self, Micros};
@@ -88,7 +88,7 @@ fn strays_while_idle() -> u64 {
     let before = interrupts::counts();
     let end = time::now() + Micros::from_millis(300);
     while time::now() < end {
-        idle::wait(end);
+        time::sleep_until(end);
     }
     interrupts::counts().since(&before).idle[Class::Spurious as usize]
 }
@@ -133,7 +133,7 @@ pub fn stray_interrupts() -> Outcome {
         ),
         "a stray interrupt ended with {trap:?}"
     );
-    timer::arm(time::now() + Micros::from_millis(10), Class::Heartbeat);
+    time::arm(time::now() + Micros::from_millis(10), Class::Heartbeat);
     let trap = sandbox.run();
     check!(
         matches!(
@@ -243,4 +243,16 @@ pub fn no_clock() -> Outcome {
         "the clock was measured by {}",
         arch::clock::source()
     ))
+}
+
+/// Processors that are disabled, listed twice or not there do no harm: the others work.
+pub fn cores_left_out() -> Outcome {
+    let machine = platform::machine();
+    let ids: alloc::vec::Vec<_> = machine.processors.iter().map(|one| one.apic_id).collect();
+    check!(ids == [0, 1, 77], "processors {ids:?}");
+    let left_out = (machine.disabled, machine.listed_twice);
+    check!(left_out == (1, 1), "{left_out:?} disabled and twice");
+    let cores = arch::cores::count();
+    check!(cores == 2, "{cores} cores work");
+    Ok(())
 }

@@ -28,8 +28,9 @@ use crate::arch::test_programs::{
     TABLE_WORDS,
 };
 use crate::arch::{cpu, entropy};
+use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
-use crate::process::{self, Exit, Hardware};
+use crate::process::{self, Exit};
 
 /// The signal of a program whose time is over.
 const SIGXCPU: u8 = 24;

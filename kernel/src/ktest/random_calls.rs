@@ -38,8 +38,9 @@ use crate::arch::test_programs::{
     self, PROGRAM_BSS_PAGES as BSS_PAGES, PROGRAM_DATA as DATA, TABLE_CALLS, TABLE_WORDS,
 };
 use crate::console;
+use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
-use crate::process::{self, Hardware};
+use crate::process;
 use crate::time;
 
 /// Calls of one seed.
@@ -578,7 +579,8 @@ fn program(
     let given: Vec<u8> = (0..FILE_BYTES).map(|at| at as u8 ^ 0x5a).collect();
     let mut control = FakeControl::new(file_with(code, &data, 1));
     control.set_size(2);
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     control.ranks = Some(FakeRanks::new(2, time::now()));
     control.record_only = Some(2);
     control.retention = Retention {

@@ -448,7 +448,8 @@ pub fn of_messages() -> Outcome {
         .show(BUFFER, MESSAGE as u64);
     let mut control = FakeControl::new(script.program());
     control.set_size(2);
-    control.exchange.set_key(KEY);
+    let job = control.spec().job;
+    control.exchange.launched(job, KEY);
     let mut ranks = FakeRanks::new(2, time::now());
     for tag in [1, 0] {
         let buffer = ranks.buffer(1, marker.show_often(MESSAGE));

@@ -96,7 +96,7 @@ fn interrupted() -> Outcome {
     // A timer that fires before ring 3 is reached interrupts its first instruction, and the
     // program has not run: a stalled host makes that happen, a longer time unlikely.
     for millis in [2, 20, 200] {
-        timer::arm(time::now() + Micros::from_millis(millis), Class::Monitor);
+        time::arm(time::now() + Micros::from_millis(millis), Class::Monitor);
         let trap = sandbox.run();
         let mut after = sandbox.context.clone();
         check!(
@@ -195,7 +195,7 @@ fn must_fault(code: &[u8], address: u64) -> Result<u64, String> {
     let mut sandbox = Sandbox::new(code)?;
     sandbox.context.r15 = address;
     // Ends a program whose access did not fault; far beyond what a stalled host delays one.
-    timer::arm(time::now() + Micros::from_secs(5), Class::TimeLimit);
+    time::arm(time::now() + Micros::from_secs(5), Class::TimeLimit);
     match sandbox.run() {
         Trap::PageFault {
             address: found,
@@ -257,7 +257,7 @@ pub fn sysret_guard() -> Outcome {
     sandbox.context.rip = CODE;
     for rsp in [0, 1 << 63, u64::MAX, 0xffff_8000_0000_0000] {
         sandbox.context.rsp = rsp;
-        timer::arm(time::now() + Micros::from_millis(1), Class::Monitor);
+        time::arm(time::now() + Micros::from_millis(1), Class::Monitor);
         let trap = sandbox.run();
         check!(
             matches!(
@@ -293,7 +293,7 @@ pub fn fpu() -> Outcome {
     sandbox.map(NOTHING, Protection::Read)?;
     let mut interrupts = 0;
     loop {
-        timer::arm(time::now() + Micros::from_millis(2), Class::Monitor);
+        time::arm(time::now() + Micros::from_millis(2), Class::Monitor);
         match sandbox.run() {
             Trap::Interrupt { .. } => interrupts += 1,
             Trap::Syscall => break,

@@ -408,7 +408,7 @@ pub fn unverified() -> Outcome {
         );
         control
             .warm
-            .drop_program(&mut process::Hardware::new(), None);
+            .drop_program(&mut crate::mm::Hardware::new(), None);
     }
     // A drop that comes while the sample waits is not lost.
     let mut control = FakeControl::warming(file(test_programs::write_and_sum()));

@@ -17,6 +17,7 @@
 //!
 //! Invariant: each area lies in a root entry of its own, so that all programs' tables share it.
 
+pub use kernel_core::addr::KERNEL_IMAGE;
 use kernel_core::addr::PAGE_SIZE;
 
 /// All memory, one to one. The boot stub uses the same place.
@@ -27,8 +28,6 @@ pub const HEAP: u64 = 0xffff_c000_0000_0000;
 pub const STACKS: u64 = 0xffff_d000_0000_0000;
 /// Device registers.
 pub const DEVICES: u64 = 0xffff_e000_0000_0000;
-/// The kernel image.
-pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
 
 /// Device registers mapped in total: a few BARs and the APIC need far less.
 pub const DEVICES_BYTES: u64 = 64 * 1024 * 1024;

@@ -6,16 +6,20 @@
 //! | [`physical`] | access to memory through the physical map |
 //! | [`kernel_map`] | the kernel's own page tables |
 //! | [`heap`] | the global allocator |
+//! | [`start_page`] | the page that other cores start in |
+//! | [`hardware`] | this machine under `kernel_core::program` |
 //!
 //! Neighbours: `kernel_core::{frames, paging}` decide; this module touches the hardware.
 //!
 //! Invariant: the physical map never covers what is not memory; no page is writable and
 //! executable; no frame reaches a program unscrubbed (`kernel_core::frames`).
 
+mod hardware;
 mod heap;
 mod kernel_map;
 pub mod layout;
 pub mod physical;
+mod start_page;
 
 use core::ptr::NonNull;
 
@@ -26,9 +30,14 @@ pub use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::frames::{FrameAllocator, Owner};
 use kernel_core::paging::entry::{Attributes, Protection};
 use kernel_core::paging::{MapError, PageSize, PageTable};
+use kernel_core::phys::PhysMem;
 use spin::{Mutex, MutexGuard, Once};
 
+use crate::arch::tlb;
+
+pub use hardware::Hardware;
 pub use physical::DirectMap;
+pub use start_page::StartPage;
 
 /// The one frame allocator. `None` until [`init`].
 static FRAMES: Mutex<Option<FrameAllocator>> = Mutex::new(None);
@@ -327,7 +336,7 @@ impl Drop for FirmwareWindow {
 
 /// Makes a table the one the CPU uses. Its upper half must be the kernel's.
 pub fn activate(table: PageTable) {
-    physical::load_root(table.root());
+    tlb::load_root(table.root());
 }
 
 /// Activates the kernel's own tables: between two programs.
@@ -338,19 +347,12 @@ pub fn activate_kernel_table() {
 /// Forgets the translation of one page after its entry changed, and the way to every table: INVLPG
 /// drops the paging-structure caches whatever its address (Intel SDM volume 3A, 4.10.4.1).
 pub fn invalidate(page: VirtAddr) {
-    physical::flush(page);
+    tlb::flush(page);
 }
 
 /// Forgets all translations of the program, and the way to every table.
 pub fn invalidate_user() {
-    physical::flush_user();
-}
-
-/// Forgets all translations, the kernel's too. For a core that was in the kernel with the program's
-/// table loaded while another gave tables away: it may have read a frame that holds something else
-/// by now as a table, and what it made of that may look global.
-pub fn invalidate_all() {
-    physical::flush_all();
+    tlb::flush_user();
 }
 
 /// What maps the kernel page at `address`, if anything; for tests and reports.
@@ -410,6 +412,18 @@ fn map_kernel(page: VirtAddr, frame: PhysAddr, attributes: Attributes) -> Result
     )
 }
 
+/// Zeroes the one frame, or the `count` frames in a row, that are given out next, if they are not
+/// zero-filled. Nothing is locked meanwhile.
+pub fn zero_ahead(count: u64) {
+    let Some(first) = frames().take_unzeroed(count) else {
+        return;
+    };
+    for index in 0..count {
+        DirectMap.zero_frame(first.offset(index * PAGE_SIZE));
+    }
+    frames().give_zeroed(first, count);
+}
+
 /// Maps fresh zeroed frames for the kernel from `start` on; `false` when memory is used up.
 fn map_fresh(start: u64, bytes: u64) -> bool {
     for page in (start..start + bytes).step_by(PAGE_SIZE as usize) {
@@ -445,7 +459,7 @@ fn put_aside_start_page<'a>(usable: impl Iterator<Item = &'a MemoryRegion>) {
 }
 
 /// The frame below 1 MiB that cores start in; `None` where firmware has none to spare.
-pub fn start_page() -> Option<PhysAddr> {
+fn start_page() -> Option<PhysAddr> {
     START_PAGE.get().copied()
 }
 

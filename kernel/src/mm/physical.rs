@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::phys::{PhysMem, check_in_frame};
-use x86_64::registers::control::{Cr4, Cr4Flags};
 
 use super::phys_to_virt;
 
@@ -124,44 +123,5 @@ pub(super) fn take_tags(start: PhysAddr, count: usize) -> &'static mut [u16] {
         let tags = phys_to_virt(start).cast::<u16>();
         tags.write_bytes(0, count);
         core::slice::from_raw_parts_mut(tags, count)
-    }
-}
-
-/// Loads CR3. Global pages stay in the TLB, which is right: no kernel page ever changes.
-pub(super) fn load_root(root: PhysAddr) {
-    // SAFETY: the upper half of every root maps the kernel in the same way, so the code goes on
-    // running; the lower half is not used by the kernel.
-    unsafe {
-        asm!("mov cr3, {}", in(reg) root.as_u64(), options(nostack, preserves_flags));
-    }
-}
-
-/// Removes one page from the TLB.
-pub(super) fn flush(page: VirtAddr) {
-    // SAFETY: forgetting a translation is always allowed.
-    unsafe {
-        asm!("invlpg [{}]", in(reg) page.as_u64(), options(nostack, preserves_flags));
-    }
-}
-
-/// Removes everything from the TLB, global pages too.
-pub(super) fn flush_all() {
-    // SAFETY: the bit decides only whether translations outlive a change of table (Intel SDM volume
-    // 3A, 4.10.4.1: changing it drops all); it is put back as it was.
-    unsafe {
-        let before = Cr4::read();
-        if !before.contains(Cr4Flags::PAGE_GLOBAL) {
-            return flush_user();
-        }
-        Cr4::write(before - Cr4Flags::PAGE_GLOBAL);
-        Cr4::write(before);
-    }
-}
-
-/// Removes everything but global pages from the TLB.
-pub(super) fn flush_user() {
-    // SAFETY: writing back the root that is loaded changes no mapping.
-    unsafe {
-        asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags));
     }
 }

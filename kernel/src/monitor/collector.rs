@@ -9,11 +9,10 @@ use kernel_core::interrupts::Class;
 use kernel_core::retention::WarmTable;
 use netstack::ids::{JobId, Rank};
 use netstack::node::Endpoint;
-use netstack::overlay::{Collector, MetricId, NetworkMetric, NodeMetric};
+use netstack::overlay::{Collector, Footprint, MetricId, NetworkMetric, NodeMetric};
 use netstack::vitals::CastVitals;
 
 use super::{Program, profile};
-use crate::agent::overlay::Figures;
 use crate::drivers::nic;
 use crate::{arch, mm, net, time};
 
@@ -22,6 +21,21 @@ const NETWORK: u8 = 0;
 const PROFILE: u8 = 1;
 /// Both.
 pub const AUXILIARY: u32 = 1 << NETWORK | 1 << PROFILE;
+
+/// What the overlay has done on this node, and what it keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Datagrams received.
+    pub received: u64,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// Samples given up.
+    pub dropped: u64,
+    /// What is kept.
+    pub footprint: Footprint,
+}
 
 /// Where values come from.
 pub struct Sources<'a> {
@@ -87,7 +101,7 @@ impl Sources<'_> {
         // Times are means of all cores: shares of them are shares of the node.
         let cores = arch::cores::count() as u64;
         let user_us = || time::of_counts(program().user_counts / cores).as_micros();
-        let idle_us = || arch::idle::mean().as_micros();
+        let idle_us = || time::mean_slept().as_micros();
         let control = || self.endpoint.map(Endpoint::counters);
         Some(variants!(index, NodeMetric {
             Uptime => time::now().as_micros(),
@@ -138,6 +152,7 @@ impl Sources<'_> {
             OverlayMemory => self.overlay.footprint.bytes as u64,
             OverlayDropped => self.overlay.dropped,
             HardwareErrors => arch::machine_check::corrected(),
+            Threads => program().threads,
         }))
     }
 

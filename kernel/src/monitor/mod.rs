@@ -19,9 +19,11 @@ pub mod profile;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use kernel_core::interrupts::Class;
 use kernel_core::program::Faults;
 use netstack::ids::LocalRank;
 use netstack::overlay::MetricId;
+use netstack::vitals::InterruptCounts;
 use spin::Mutex;
 
 /// Counters that a program can have.
@@ -43,6 +45,8 @@ pub struct Program {
     pub system_calls: u64,
     /// Faults by what served them.
     pub faults: Faults,
+    /// Threads it has.
+    pub threads: u64,
 }
 
 impl Program {
@@ -50,6 +54,7 @@ impl Program {
         user_counts: 0,
         system_calls: 0,
         faults: Faults::NONE,
+        threads: 0,
     };
 
     fn plus(&self, other: &Self) -> Self {
@@ -67,6 +72,7 @@ impl Program {
                 copy: a.copy + b.copy,
                 stale: a.stale + b.stale,
             },
+            threads: self.threads + other.threads,
         }
     }
 }
@@ -110,6 +116,10 @@ pub fn running() -> Program {
 /// The program of a rank has ended: what it cost stays.
 pub fn end_program(rank: LocalRank, program: Program) {
     let mut state = STATE.lock();
+    let program = Program {
+        threads: 0,
+        ..program
+    };
     state.ended = state.ended.plus(&program);
     state.running[rank.index()] = Program::NONE;
 }
@@ -142,4 +152,17 @@ fn counter(index: usize) -> Option<i64> {
 
 fn calls(index: usize) -> Option<i64> {
     i64::try_from(CALLS.get(index)?.load(Ordering::Relaxed)).ok()
+}
+
+/// Interrupts by class in the form in which they are reported.
+pub fn interrupt_counts(counts: &[u64; Class::ALL.len()]) -> InterruptCounts {
+    let of = |class: Class| counts[class as usize];
+    InterruptCounts {
+        heartbeat: of(Class::Heartbeat),
+        time_limit: of(Class::TimeLimit),
+        monitor: of(Class::Monitor),
+        nic: of(Class::Nic),
+        cast: of(Class::Cast),
+        spurious: of(Class::Spurious),
+    }
 }

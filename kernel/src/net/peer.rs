@@ -8,7 +8,7 @@
 //! `netstack::overlay`), so that neither address nor checksum is believed.
 //!
 //! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast`,
-//! `agent::exchange` and `agent::overlay` get them.
+//! `exchange` and `agent::overlay` get them.
 //!
 //! Invariant: a frame that is anything but a whole, unfragmented datagram to this node's port or
 //! that of one of its ranks, of a kind that is for that port, is left to the stack.

@@ -15,8 +15,8 @@ use netstack::time::Instant;
 use super::Process;
 use super::ending::{Ending, Stop};
 use super::thread::Thread;
-use crate::agent::services::NodeServices;
-use crate::process::hardware::Hardware;
+use crate::mm::Hardware;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// A thread, its process and its node.

@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 
 use kernel_core::addr::{PAGE_SIZE, VirtAddr};
 use kernel_core::core_dump::{self, Program, Thread as Stopped};
+use kernel_core::fault::Cause;
+use kernel_core::signals::{Info, fault};
 use netstack::io::CORE_FILE;
 use netstack::time::{Instant, Micros};
 
@@ -18,9 +20,10 @@ use super::Process;
 use super::calls::PID;
 use super::ending::Ending;
 use super::thread::Thread;
-use crate::agent::services::NodeServices;
 use crate::arch::fpu;
-use crate::process::hardware::{Hardware, is_poll_due};
+use crate::mm::Hardware;
+use crate::process::attended::is_poll_due;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// How long a core file may still be written when its job is cancelled: another rank's crash
@@ -33,14 +36,15 @@ struct Unwanted;
 impl Process {
     /// Writes the core file of a program that ended so, if it is to leave one.
     pub(super) fn dump_core(&mut self, services: &mut dyn NodeServices, ending: Ending) {
-        let Ending::Killed { cause, .. } = ending else {
+        let Ending::Killed { cause, access } = ending else {
             return;
         };
+        let address = access.map_or(0, |(address, _)| address);
         let limit = self.spec.core_bytes;
         if limit == 0 || !cause.leaves_core() {
             return;
         }
-        let plan = self.core_plan(cause.signal_number(), limit);
+        let plan = self.core_plan(cause, address, limit);
         let Some((plan, left_out)) = plan else {
             warn!(
                 "process",
@@ -111,14 +115,28 @@ impl Process {
         Ok(())
     }
 
-    /// The file, and bytes of memory that it leaves out.
-    fn core_plan(&mut self, signal: u8, limit: u64) -> Option<(core_dump::Plan, u64)> {
+    /// The file of a program that `cause` has ended, at `address` where it was an access, and bytes
+    /// of memory that it leaves out.
+    fn core_plan(
+        &mut self,
+        cause: Cause,
+        address: u64,
+        limit: u64,
+    ) -> Option<(core_dump::Plan, u64)> {
         let (runs, uncounted) = self.memory().core_runs(&mut Hardware::new());
         let format = fpu::format();
-        let crashed = self.crashed.map(|(tid, _)| tid);
+        let crashed = self.crashed.map(|thread| thread.tid);
         let slots = self.threads.iter();
         let mut threads: Vec<&Thread> = slots.filter_map(|(_, slot)| slot.as_deref()).collect();
         threads.sort_by_key(|thread| (Some(thread.tid) != crashed, thread.tid.number()));
+        let info = match cause {
+            Cause::Raised(_) => self.crashed.map(|thread| thread.sent),
+            _ => threads.first().and_then(|thread| {
+                let rip = thread.context.registers().rip;
+                let signal = fault::signal_of(cause, address, rip, thread.state().bytes());
+                signal.map(|(_, info)| info)
+            }),
+        };
         let threads: Vec<Stopped<'_>> = threads
             .iter()
             .map(|thread| Stopped {
@@ -130,7 +148,8 @@ impl Process {
             .collect();
         let program = Program {
             pid: PID as u32,
-            signal,
+            signal: cause.signal_number(),
+            info: info.unwrap_or(Info::KERNEL),
             name: &self.name,
             image: self.memory.as_ref()?.image(),
             threads: &threads,

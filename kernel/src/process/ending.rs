@@ -5,19 +5,19 @@
 //! be followed by a node that still holds the job's data. What is left on the kernel's heap is
 //! cleared as it is freed, and buffers of the network when the control node has the report
 //! (`agent::node`). Short messages that their receivers do not have yet stay on the heap until they
-//! have them (`agent::exchange`).
+//! have them (`exchange`).
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use kernel_core::crash::CrashReport;
+use kernel_core::crash::{CrashReport, Registers};
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
 use kernel_core::retention::{Policy, Retained, RetireCounts};
-use kernel_core::signals::Timers;
-use kernel_core::threads::Wait;
+use kernel_core::signals::{Info, Timers};
+use kernel_core::threads::{Tid, Wait};
 use netstack::ids::LocalRank;
 use netstack::io::{ExitReport, ExitStatus};
 use netstack::retention::Verify;
@@ -25,10 +25,9 @@ use netstack::time::Instant;
 
 use super::thread::Pause;
 use super::{Exit, Process, verify};
-use crate::agent::cast::store::Running;
-use crate::agent::services::NodeServices;
-use crate::agent::vitals;
-use crate::process::hardware::{Attended, Hardware};
+use crate::mm::Hardware;
+use crate::process::attended::Attended;
+use crate::process::services::{NodeServices, Running};
 use crate::time::Moment;
 use crate::{arch, time};
 use crate::{mm, monitor};
@@ -52,6 +51,17 @@ pub(super) enum Ending {
     },
 }
 
+/// The thread that ended its program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crashed {
+    /// Which one.
+    pub tid: Tid,
+    /// Its registers.
+    pub registers: Registers,
+    /// What came with the signal, where one that was sent has ended it.
+    pub sent: Info,
+}
+
 /// Why a system call does not return a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -62,6 +72,8 @@ pub(super) enum Stop {
     Restart,
     /// The thread has to wait; what it wanted begins anew then.
     Wait(Pause),
+    /// So many frames are to be zeroed, without the lock, before the thread gets them.
+    Zero(u64),
     /// The thread ends.
     Gone,
     /// The program ends.
@@ -315,8 +327,8 @@ impl Process {
         report.faults_awaited = account.faults_awaited;
         report.pages_damaged += account.pages_damaged;
         report.pages_discarded += account.pages_discarded;
-        report.interrupts_user = vitals::interrupt_counts(&interrupts.user);
-        report.interrupts_idle = vitals::interrupt_counts(&interrupts.idle);
+        report.interrupts_user = monitor::interrupt_counts(&interrupts.user);
+        report.interrupts_idle = monitor::interrupt_counts(&interrupts.idle);
         report.unknown_calls = core::mem::take(&mut account.unknown);
         report.launch_us = account.ready.since(account.arrived).as_micros();
         report.first_us = account.first.since(account.arrived).as_micros();
@@ -334,7 +346,7 @@ impl Process {
         }
         let registers = self
             .crashed
-            .map_or_else(Default::default, |(_, registers)| registers);
+            .map_or_else(Default::default, |thread| thread.registers);
         let space = self.memory().space();
         let report = CrashReport {
             cause,

@@ -18,8 +18,8 @@ use netstack::job::{LaunchRefusal, launch_block};
 use netstack::time::{Instant, Micros};
 
 use super::refusal;
-use crate::agent::services::NodeServices;
 use crate::mm::DirectMap;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// How long a launch waits for a file that does not come nearer: the cast has its own, shorter,

@@ -20,11 +20,9 @@ use netstack::time::{Instant, Micros};
 use super::Process;
 use super::ending::Stop;
 use super::launch::wait_until;
-use crate::agent::cast::CastPage;
-use crate::agent::cast::store::Running;
-use crate::agent::services::NodeServices;
 use crate::mm::DirectMap;
-use crate::process::hardware::Hardware;
+use crate::mm::Hardware;
+use crate::process::services::{CastPage, NodeServices, Running};
 use crate::time;
 
 /// How long a program waits for a block that is on its way before it asks control for the page:

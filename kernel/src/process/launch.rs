@@ -40,11 +40,11 @@ use super::thread::Thread;
 use super::{
     Account, Clock, LIVING, Launch, Prepared, Process, Streams, calls, image, refusal, verify,
 };
-use crate::agent::services::{NodeServices, Ranks};
 use crate::arch::interrupts::Counts;
 use crate::arch::user::UserContext;
 use crate::mm;
-use crate::process::hardware::Hardware;
+use crate::mm::Hardware;
+use crate::process::services::{NodeServices, Ranks};
 use crate::time::Moment;
 use crate::{arch, time};
 

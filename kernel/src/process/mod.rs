@@ -12,7 +12,8 @@
 //! | [`signals`] | entering handlers of signals and coming back |
 //! | [`streams`] | standard input, output and error, shipped to control |
 //! | [`calls`] | the system calls |
-//! | [`hardware`] | the real machine under `kernel_core::program` |
+//! | [`attended`] | long work, in which the node goes on looking at the network |
+//! | [`services`] | what a process asks of the node |
 //! | [`ending`] | how a program ended, its report, what stays of its memory |
 //! | [`dump`] | the core file of a program that crashed |
 //! | [`verify`] | held pages against the program's page hashes |
@@ -25,18 +26,19 @@
 //! and whatever it does ends at worst the program. When [`Prepared`] is gone, so are all frames of
 //! the program, scrubbed, but those that hold pages of its file and wait for its next launch.
 
+mod attended;
 mod calls;
 mod cores;
 mod current;
 mod dump;
 mod ending;
 mod files;
-mod hardware;
 mod image;
 mod launch;
 mod pager;
 mod ranks;
 mod refusal;
+pub mod services;
 mod signals;
 mod streams;
 mod thread;
@@ -49,7 +51,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use hearth_abi::resources::Lowered;
-use kernel_core::crash::Registers;
 use kernel_core::futex::Queues;
 use kernel_core::program::Memory;
 use kernel_core::retention::Policy;
@@ -60,19 +61,18 @@ use netstack::io::ExitReport;
 use netstack::job::LaunchSpec;
 use netstack::time::Instant;
 
-use crate::agent::services::{NodeServices, Ranks};
 use crate::arch::interrupts::Counts;
 use crate::mm;
 use crate::time::Moment;
 use cores::Cores;
-use ending::Ending;
 #[cfg(feature = "ktest")]
 pub use ending::scrub;
 pub use ending::scrub_some;
+use ending::{Crashed, Ending};
 use files::JobFiles;
-pub use hardware::Hardware;
 pub use launch::prepare;
 use pager::Flight;
+use services::{NodeServices, Ranks};
 use streams::Streams;
 use thread::Thread;
 
@@ -183,9 +183,9 @@ struct Process {
     /// Signals for threads that run.
     posted: Posted,
     futexes: Queues,
-    /// Why it ends, once it does, and the thread that ended it with its registers.
+    /// Why it ends, once it does, and the thread that ended it.
     ending: Option<Ending>,
-    crashed: Option<(Tid, Registers)>,
+    crashed: Option<Crashed>,
     /// What it is called: its first argument.
     name: Vec<u8>,
     /// Fetches of pages of the program that are on their way.

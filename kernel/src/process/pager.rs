@@ -20,8 +20,9 @@ use netstack::time::{Instant, Micros};
 use super::Process;
 use super::ending::{Ending, Stop};
 use super::image::Step;
-use crate::agent::services::NodeServices;
-use crate::process::hardware::{Hardware, is_poll_due};
+use crate::mm::Hardware;
+use crate::process::attended::is_poll_due;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// Longest single wait.

@@ -31,9 +31,9 @@ use super::ending::scrub_while_waiting;
 use super::pager::WAIT_STEP;
 use super::turn::{SLICE, run_thread};
 use super::{Ended, Process};
-use crate::agent::services::{NodeServices, Ranks};
 use crate::arch::cores::{self, BigLock, Guard};
 use crate::arch::interrupts::Class;
+use crate::process::services::{NodeServices, Ranks};
 use crate::time::Moment;
 use crate::{arch, mm, time};
 use undertaker::Undertaker;
@@ -68,6 +68,10 @@ struct Alarm {
     armed: bool,
     /// The deadline that it is armed for.
     due: Instant,
+    /// That is the end of the turn of a thread, or comes before it. Where threads wake each other
+    /// in turn it stays so while one of them is alone: at most a tick too many, instead of a timer
+    /// set at each wake-up.
+    sliced: bool,
     /// Whether the card may interrupt the program.
     listening: bool,
     asleep: bool,
@@ -99,6 +103,7 @@ pub(super) fn run(processes: Vec<Process>, node: &mut dyn Ranks, ended: &Ended<'
         alarm: Alarm {
             armed: false,
             due: Instant::ZERO,
+            sliced: false,
             listening: false,
             asleep: false,
             asked: false,
@@ -209,7 +214,7 @@ pub(super) fn sleep<'l, 'a>(
         // The timer is the sleeper's.
         shared.set_armed(until);
         release(core, shared);
-        arch::idle::wait(until);
+        time::sleep_until(until);
         shared = lock.lock();
         shared.set_asleep(core, rank, false);
         shared.node.rank(rank).end_sleep();
@@ -397,10 +402,11 @@ impl Shared<'_> {
             (deadline, class) = (sleeper, Class::TimeLimit);
         }
         let slice = time::now() + SLICE;
+        self.alarm.sliced = is_shared;
         if is_shared && slice < deadline {
             (deadline, class) = (slice, Class::TimeLimit);
         }
-        arch::timer::arm(deadline, class);
+        time::arm(deadline, class);
         self.set_armed(deadline);
     }
 
@@ -411,11 +417,11 @@ impl Shared<'_> {
         let was_shared = process.cores.set_shared(core, is_shared);
         process.cores.set_entered(core, Some(arch::tsc()));
         if core == Core::BOOT {
-            if is_shared || was_shared || !self.is_armed() {
+            if is_shared && !self.alarm.sliced || !self.is_armed() {
                 self.arm(rank, is_shared);
             }
         } else if is_shared {
-            arch::timer::arm(time::now() + SLICE, Class::TimeLimit);
+            time::arm(time::now() + SLICE, Class::TimeLimit);
         } else if was_shared {
             arch::timer::disarm();
         }

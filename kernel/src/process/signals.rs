@@ -23,11 +23,11 @@ use kernel_core::threads::{CoreSet, State, Tid};
 
 use super::Process;
 use super::current::Current;
-use super::ending::{Ending, Stop};
+use super::ending::{Crashed, Ending, Stop};
 use super::thread::Thread;
-use crate::agent::services::NodeServices;
 use crate::arch::fpu::{self, FpuState};
 use crate::arch::gdt;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// Flags that are off when a handler begins: single step, direction, resume.
@@ -59,10 +59,10 @@ impl Current<'_> {
             }) else {
                 return Ok(());
             };
+            self.thread.delivering = Some(delivery);
             if !delivery.action.is_handler() {
                 return Err(Ending::killed(Cause::Raised(delivery.signal)).into());
             }
-            self.thread.delivering = Some(delivery);
             self.enter_handler(&delivery, Fault::default())
                 .map_err(|stop| stop.or_end(Ending::killed(Cause::SignalFrame)))?;
             self.thread.delivering = None;
@@ -232,18 +232,19 @@ impl Process {
             return Ok(());
         }
         // The thread that takes it, and whether it does so without having asked for it.
-        let takes_slot = |(tid, slot): (Tid, &Option<Box<Thread>>)| {
+        let takes_slot = |(_, slot): (Tid, &Option<Box<Thread>>)| {
             let thread = slot.as_deref().filter(|thread| takes(thread))?;
-            Some((tid, self.signals.is_due(&thread.signals)))
+            let is_due = self.signals.is_due(&thread.signals);
+            Some((thread.crashed(info), is_due))
         };
         let found = self.threads.iter().find_map(takes_slot);
         match found {
             // Whatever the thread waits for: a page or another rank may never come.
-            Some((_, true)) if self.signals.ends_by(signal) => {
-                self.end(Ending::killed(Cause::Raised(signal as u8)));
+            Some((thread, true)) if self.signals.ends_by(signal) => {
+                self.end_by(thread, signal as u8);
             }
-            Some((tid, _)) => {
-                self.threads.wake(tid);
+            Some((thread, _)) => {
+                self.threads.wake(thread.tid);
             }
             // One that runs on another core may.
             None => self.cores.call(self.threads.running()),
@@ -298,13 +299,25 @@ impl Process {
                 let is_due = self.signals.is_due(&thread.signals);
                 is_due && self.signals.would_take(&thread.signals, signal)
             };
-            if waits.is_some_and(takes) && self.signals.ends_by(signal) {
-                self.end(Ending::killed(Cause::Raised(signal as u8)));
+            let taker = waits.filter(|thread| takes(thread));
+            if let Some(thread) = taker
+                && self.signals.ends_by(signal)
+            {
+                let thread = thread.crashed(info);
+                self.end_by(thread, signal as u8);
             }
             self.threads.wake(tid);
             self.cores.call(CoreSet::only(core));
         }
         Some(sent)
+    }
+
+    /// Ends by a signal that one of its threads would have taken.
+    fn end_by(&mut self, thread: Crashed, signal: u8) {
+        if self.ending.is_none() {
+            self.crashed = Some(thread);
+        }
+        self.end(Ending::killed(Cause::Raised(signal)));
     }
 
     /// Gives a thread the signals that were sent to it while it ran.

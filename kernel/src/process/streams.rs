@@ -19,7 +19,7 @@ use netstack::time::Instant;
 
 use super::Process;
 use super::ending::Stop;
-use crate::agent::services::{IoCompletion, NodeServices};
+use crate::process::services::{IoCompletion, NodeServices};
 
 /// Standard input, output, error.
 const STREAMS: usize = 3;

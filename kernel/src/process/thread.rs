@@ -10,11 +10,12 @@ use alloc::boxed::Box;
 
 use hearth_abi::sysno;
 use kernel_core::files::{ChannelId, Shipped};
-use kernel_core::signals::{self, Delivery};
+use kernel_core::signals::{self, Delivery, Info};
 use kernel_core::threads::{Core, Tid, Wait};
 use netstack::time::Instant;
 
 use super::calls::{PID, Transfer};
+use super::ending::Crashed;
 use crate::arch::fpu::{self, FpuState};
 use crate::arch::user::{Trap, UserContext};
 use crate::monitor;
@@ -75,6 +76,8 @@ pub(super) struct Thread {
     pub(super) progress: Option<Progress>,
     /// Others of its core have their turn before it runs on.
     pub(super) yields: bool,
+    /// What it touches first was zeroed for it.
+    pub(super) zeroed: bool,
     /// Where a zero is written and a waiter woken when it ends; 0: nowhere.
     pub(super) clear_tid: u64,
     /// Its list of robust mutexes; 0: none.
@@ -102,6 +105,7 @@ impl Thread {
             again: None,
             progress: None,
             yields: false,
+            zeroed: false,
             clear_tid: 0,
             robust_list: 0,
             calls: 0,
@@ -118,6 +122,15 @@ impl Thread {
         thread.state = FpuState::of_registers();
         thread.signals = signals::Thread::new(self.signals.mask());
         thread
+    }
+
+    /// What is kept of it when it ends its program; `sent` came with the signal that did.
+    pub(super) fn crashed(&self, sent: Info) -> Crashed {
+        Crashed {
+            tid: self.tid,
+            registers: self.context.registers(),
+            sent,
+        }
     }
 
     /// What its clock of processor time shows, in counts of the time-stamp counter.

@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Faults, Memory};
+use kernel_core::signals::Info;
 use kernel_core::signals::frame::Fault;
 use kernel_core::threads::{Core, Wait};
 use netstack::ids::LocalRank;
@@ -29,6 +30,7 @@ use crate::arch::cores;
 use crate::arch::interrupts::Class;
 use crate::arch::trap::PAGE_FAULT;
 use crate::arch::user::{self, Trap};
+use crate::mm::{self, Hardware};
 use crate::{arch, monitor, time};
 
 /// A turn of a thread that shares its core with others.
@@ -41,6 +43,8 @@ enum Flow {
     Run,
     /// Others of its core have their turn first.
     Yield,
+    /// It touches memory first, of which so many frames are to be zeroed before.
+    Zero(u64),
     /// It waits.
     Wait(Pause),
     /// It has ended.
@@ -58,7 +62,16 @@ pub(super) fn run_thread<'l, 'a>(
     // Signals may have come for it since it ran last.
     let again = thread.again.take().unwrap_or(Again::Deliver);
     let mut flow = current(&mut shared, core, rank, &mut thread).resume(again);
-    while flow == Flow::Run && shared.process(rank).ending.is_none() {
+    while matches!(flow, Flow::Run | Flow::Zero(_)) && shared.process(rank).ending.is_none() {
+        if let Flow::Zero(frames) = flow {
+            ranks::release(core, shared);
+            mm::zero_ahead(frames);
+            shared = lock.lock();
+            shared.process(rank).take_posted(&mut thread);
+            let again = thread.again.take().expect("where it was stopped");
+            flow = current(&mut shared, core, rank, &mut thread).resume(again);
+            continue;
+        }
         shared.settle_polled(rank);
         shared.listen_to_network(core, rank);
         let process = shared.process(rank);
@@ -157,7 +170,7 @@ impl Process {
                 let until = (until != Instant::FAR_FUTURE).then(|| until.as_micros());
                 self.threads.wait(tid, on, until);
             }
-            Flow::Run | Flow::Yield | Flow::Gone => {
+            Flow::Run | Flow::Zero(_) | Flow::Yield | Flow::Gone => {
                 self.threads.ready(tid);
             }
         }
@@ -175,6 +188,7 @@ impl Process {
             user_counts: self.account.user_counts + self.cores.running_counts(arch::tsc()),
             system_calls: self.account.system_calls,
             faults: memory.map_or(Faults::NONE, Memory::faults),
+            threads: self.threads.iter().count() as u64,
         }
     }
 
@@ -251,11 +265,16 @@ impl Current<'_> {
                 self.thread.again = Some(again);
                 return Flow::Wait(pause);
             }
+            Stop::Zero(frames) => {
+                self.thread.again = Some(again);
+                return Flow::Zero(frames);
+            }
             Stop::Gone => return Flow::Gone,
             Stop::Ending(ending) => {
                 if self.process.ending.is_none() {
-                    let registers = self.thread.context.registers();
-                    self.process.crashed = Some((self.thread.tid, registers));
+                    let delivered = self.thread.delivering.map(|delivery| delivery.info);
+                    let sent = delivered.unwrap_or(Info::KERNEL);
+                    self.process.crashed = Some(self.thread.crashed(sent));
                 }
                 self.process.end(ending);
             }
@@ -266,9 +285,20 @@ impl Current<'_> {
 
     fn page_fault(&mut self, address: u64, code: u64, again: bool) -> Result<(), Stop> {
         let access = Access::from_error_code(code);
+        let is_zeroed = core::mem::take(&mut self.thread.zeroed);
         // It may have come while the thread waited.
         if again && self.process.is_there(address, access) {
             return Ok(());
+        }
+        // Other cores have the lock meanwhile. They may take what was zeroed: then it is zeroed
+        // under it.
+        if cores::count() > 1 && !is_zeroed {
+            let memory = self.process.memory();
+            let frames = memory.unzeroed(&mut Hardware::new(), address, access);
+            if frames > 0 {
+                self.thread.zeroed = true;
+                return Err(Stop::Zero(frames));
+            }
         }
         match self.process.fault(self.services, address, access) {
             Err(Stop::Ending(ending)) => {

@@ -19,10 +19,10 @@ use netstack::job::{LaunchRefusal, LaunchSpec, RefusalCode};
 use netstack::page::Object;
 
 use super::launch::{self, Warm};
-use crate::agent::services::NodeServices;
 use crate::arch::entropy;
+use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
-use crate::process::hardware::Hardware;
+use crate::process::services::NodeServices;
 
 /// Pages looked at after a run: a node whose memory goes bad is noticed after a few runs, at the
 /// cost of some 100 us each.

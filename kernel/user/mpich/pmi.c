@@ -18,7 +18,7 @@ static int is_begun;
 
 int PMI_Init(int *spawned)
 {
-    long error = hearth_self(&self);
+    long error = hearth_call_self(&self);
     if (error < 0) {
         fprintf(stderr, "MPI: this is no Hearth node: run the program with `hearth run -n RANKS "
                 "./program`\n");

@@ -27,6 +27,7 @@ use netstack::time::{Instant, Micros};
 use netstack::vitals::BootTimings;
 use netstack::wire::datagram::{self, Header, Kind, MAX_PAYLOAD, Packet};
 use netstack::wire::join::Welcome;
+use netstack::wire::envelope::Envelopes;
 use netstack::wire::key::{Direction, Key};
 use netstack::{MAX_DATAGRAM, NODE_PORT, control, node};
 
@@ -397,8 +398,8 @@ impl Cast {
 }
 
 /// Hostile datagrams into the stations of a cast. Records as above: mode 0 delivers bytes as they
-/// are, mode 1 as the payload of a message sealed with the peer key, mode 2 lets time pass, mode 3
-/// as the fragment of a block, any other lets the stations speak. The first byte chooses the
+/// are, mode 1 as the payload of a message that another station has sealed, mode 2 lets time pass,
+/// mode 3 as the fragment of a block, any other lets the stations speak. The first byte chooses the
 /// scheme, the low bits of a record's mode above these the station.
 pub fn attack_cast(input: &[u8]) {
     let Some((&first, mut rest)) = input.split_first() else {
@@ -417,6 +418,7 @@ pub fn attack_cast(input: &[u8]) {
             ..broadcast::PublishedOptions::default()
         }),
     });
+    let mut sealed = 0;
     while let Some((&[mode, kind, low, high], tail)) = rest.split_first_chunk::<4>() {
         let length = usize::from(u16::from_le_bytes([low, high])).min(tail.len());
         let (bytes, tail) = tail.split_at(length);
@@ -436,7 +438,13 @@ pub fn attack_cast(input: &[u8]) {
                     seq: 0,
                 };
                 let payload = &bytes[..bytes.len().min(MAX_PAYLOAD)];
-                let length = datagram::emit(header, Some(&Key(SECRET)), &mut out, |writer| {
+                // Each is later than the one before, so that none counts as sent again.
+                sealed += 1;
+                let at = Instant::from_micros(sealed << 30);
+                let key = Key(SECRET).casts_key();
+                let mut sender = Envelopes::new(&key, station(from).addr, at);
+                let receiver = station(to).addr;
+                let length = sender.seal(at, receiver, header, &mut out, |writer| {
                     writer.bytes(payload);
                 });
                 cast.deliver(station(from).addr, to, &out[..length]);

@@ -149,7 +149,7 @@ impl Agent {
 
     fn handle(&mut self, now: Instant, event: Event, plans: &BTreeMap<JobId, Plan>) -> Checked {
         match event {
-            Event::Launch { spec, block } => self.launch(now, spec, block, plans),
+            Event::Launch { spec, block, .. } => self.launch(now, spec, block, plans),
             Event::Retain { job, program, .. } => self.retain(now, job, program),
             Event::Drop { id, program } => self.drop_program(now, id, program),
             Event::Start { job } => self.start(job),

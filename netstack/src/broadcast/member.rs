@@ -142,7 +142,7 @@ impl Member {
         datagram: &[u8],
         store: &mut dyn Store,
     ) {
-        if let Some((packet, fragment)) = self.station.parse(datagram) {
+        if let Some((packet, fragment)) = self.station.parse(now, from, datagram) {
             self.handle_message(now, from, packet, fragment, store);
         }
     }
@@ -399,10 +399,21 @@ impl Member {
         self.station.forget(cast);
     }
 
+    /// It is this time at the control node, in microseconds: the base of what this member numbers.
+    pub fn set_time(&mut self, now: Instant, time: u64) {
+        self.station.envelopes().set_time(now, time);
+    }
+
+    /// The node began to take part at this time of the control node, which vouches for it. What
+    /// was said before to this address is not opened.
+    pub fn begin_at(&mut self, now: Instant, time: u64) {
+        self.station.envelopes().begin_at(now, time);
+    }
+
     /// The control node has a new key: all casts end without an event, the rosters are kept.
-    pub fn set_key(&mut self, key: Key) {
+    pub fn set_key(&mut self, now: Instant, key: Key) {
         self.config.key = key;
-        self.station.set_key(key);
+        self.station.set_key(now, key);
         self.events.clear();
     }
 

@@ -166,6 +166,12 @@ impl Source {
         }
     }
 
+    /// It is this time in microseconds: what this source numbers goes by it, and not by its own
+    /// clock. For a source whose key outlives it.
+    pub fn set_time(&mut self, now: Instant, time: u64) {
+        self.station.envelopes().set_time(now, time);
+    }
+
     /// Begins a cast. A member that is known to hold the object is a further dealer.
     pub fn cast(&mut self, now: Instant, spec: CastSpec) -> Result<(), CastError> {
         if self.runs.iter().any(|run| run.id == spec.id) {
@@ -322,7 +328,7 @@ impl Source {
         datagram: &[u8],
         store: &mut dyn Store,
     ) {
-        if let Some((packet, fragment)) = self.station.parse(datagram)
+        if let Some((packet, fragment)) = self.station.parse(now, from, datagram)
             && fragment.is_none()
         {
             self.handle_message(now, from, packet, store);

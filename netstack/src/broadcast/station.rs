@@ -23,6 +23,7 @@ use super::{MAX_BLOCK_LOG2, Peer, Store, wire};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::wire::envelope::Envelopes;
 use crate::wire::key::Key;
 
 /// Casts that ended and are remembered, so that late messages of them are understood.
@@ -51,7 +52,7 @@ const BEFORE_CASTS: u64 = 1 << 27;
 #[derive(Debug)]
 pub(crate) struct Station {
     me: Peer,
-    key: Key,
+    envelopes: Envelopes,
     /// Of all casts together.
     link: Pacer,
     /// Nobody says how fast the link is: it carries what the fastest cast was announced with.
@@ -88,7 +89,7 @@ impl Station {
     pub(crate) fn new(me: Peer, key: Key, rate: Option<u64>, seed: u64, now: Instant) -> Self {
         Station {
             me,
-            key,
+            envelopes: Envelopes::new(&key.casts_key(), me.addr, now),
             link: Pacer::new(rate.unwrap_or(BEFORE_CASTS), now),
             as_announced: rate.is_none(),
             casts: Vec::new(),
@@ -157,8 +158,9 @@ impl Station {
         ended.any(|(ended, reason, _)| *ended == id && *reason != EndReason::Abandoned)
     }
 
-    pub(crate) fn set_key(&mut self, key: Key) {
-        self.key = key;
+    /// A new run of the control node: nothing of the one before stays.
+    pub(crate) fn set_key(&mut self, now: Instant, key: Key) {
+        self.envelopes = Envelopes::new(&key.casts_key(), self.me.addr, now);
         self.casts.clear();
         self.ended.clear();
         self.turned_away.clear();
@@ -194,9 +196,19 @@ impl Station {
         Some(result)
     }
 
+    /// What this station numbers and has opened.
+    pub(crate) fn envelopes(&mut self) -> &mut Envelopes {
+        &mut self.envelopes
+    }
+
     /// Reads a datagram; bad ones are counted.
-    pub(crate) fn parse<'a>(&mut self, datagram: &'a [u8]) -> Option<(Packet, Option<&'a [u8]>)> {
-        let parsed = wire::parse(&self.key, datagram).ok();
+    pub(crate) fn parse<'a>(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV4,
+        datagram: &'a [u8],
+    ) -> Option<(Packet, Option<&'a [u8]>)> {
+        let parsed = wire::parse(&mut self.envelopes, now, from, datagram).ok();
         self.counters.bad += u64::from(parsed.is_none());
         parsed
     }
@@ -574,7 +586,7 @@ impl Station {
             return None;
         }
         if let Some((peer, packet)) = self.poll_in_a_row(now, store) {
-            return Some((peer, wire::emit(&self.key, &packet, out)));
+            return Some((peer, self.emit(now, peer, &packet, out)));
         }
         loop {
             let (id, peer, mut train) = match self.train.take() {
@@ -583,7 +595,7 @@ impl Station {
                     Some(train) => train,
                     None => {
                         let (peer, packet) = self.poll_answers(now, store)?;
-                        return Some((peer, wire::emit(&self.key, &packet, out)));
+                        return Some((peer, self.emit(now, peer, &packet, out)));
                     }
                 },
             };
@@ -607,7 +619,7 @@ impl Station {
             let Some(written) = emitted else {
                 self.with(now, id, store, |cast, io| cast.not_held(train, io));
                 if let Some((peer, packet)) = self.poll_outbox(now, store) {
-                    return Some((peer, wire::emit(&self.key, &packet, out)));
+                    return Some((peer, self.emit(now, peer, &packet, out)));
                 }
                 continue;
             };
@@ -621,6 +633,10 @@ impl Station {
             }
             return Some((peer, written));
         }
+    }
+
+    fn emit(&mut self, now: Instant, to: Peer, packet: &Packet, out: &mut [u8]) -> usize {
+        wire::emit(&mut self.envelopes, now, to.addr, packet, out)
     }
 
     /// When to poll again.

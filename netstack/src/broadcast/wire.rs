@@ -1,6 +1,6 @@
 //! Messages of casts as datagrams: kinds 64 to 77.
 //!
-//! All but DATA are sealed with the peer key in the envelope of [`crate::wire::datagram`], whose
+//! All but DATA are sealed in the envelope of [`crate::wire::envelope`], whose
 //! node number is the sender's number among the members and whose epoch is the cast; the payload
 //! begins with the sender's MAC address. DATA has the first 24 bytes of that envelope and no tag:
 //! its bytes are checked against the object's own hash tree ([`super::hashes`]).
@@ -24,12 +24,12 @@ use super::message::{
 use super::{MAX_BLOCK_LOG2, MAX_MEMBERS, Peer};
 use crate::ids::{BootEpoch, CastId, NodeId};
 use crate::page::FRAGMENT;
-use crate::time::Micros;
+use crate::time::{Instant, Micros};
 use crate::wire::Error;
-use crate::wire::datagram::{self, HEADER_LEN, Header, Kind, MAX_PAYLOAD, OVERHEAD};
+use crate::wire::datagram::{self, HEADER_LEN, Header, Kind};
+use crate::wire::envelope::{Envelopes, MAX_PAYLOAD, OVERHEAD};
 use crate::wire::field::{Reader, Writer};
 use crate::wire::join::flag;
-use crate::wire::key::Key;
 
 /// Bytes that DATA adds to a fragment: an envelope without a tag.
 pub const DATA_OVERHEAD: usize = HEADER_LEN;
@@ -59,14 +59,20 @@ pub fn is_cast(datagram: &[u8]) -> bool {
 
 /// Writes a message, any but DATA, to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes;
 /// gives its length. The announcement must fit, see [`announce_fits`].
-pub fn emit(key: &Key, packet: &Packet, out: &mut [u8]) -> usize {
+pub fn emit(
+    envelopes: &mut Envelopes,
+    now: Instant,
+    to: SocketAddrV4,
+    packet: &Packet,
+    out: &mut [u8],
+) -> usize {
     let header = Header {
         kind: kind_of(&packet.message),
         node: NodeId(packet.from.0),
         epoch: BootEpoch(packet.cast.0),
         seq: 0,
     };
-    datagram::emit(header, Some(key), out, |writer| {
+    envelopes.seal(now, to, header, out, |writer| {
         writer.bytes(&packet.mac);
         emit_message(&packet.message, writer);
     })
@@ -106,7 +112,15 @@ pub fn emit_data(
 }
 
 /// Reads a datagram: the message, and for DATA its one fragment.
-pub fn parse<'a>(key: &Key, bytes: &'a [u8]) -> Result<(Packet, Option<&'a [u8]>), Error> {
+///
+/// # Errors
+/// It is malformed, of another kind, not sealed for this station by that one, or was opened before.
+pub fn parse<'a>(
+    envelopes: &mut Envelopes,
+    now: Instant,
+    from: SocketAddrV4,
+    bytes: &'a [u8],
+) -> Result<(Packet, Option<&'a [u8]>), Error> {
     if let Some((header, data)) = datagram::parse_bulk(bytes)? {
         if header.kind != Kind::CastData {
             return Err(Error::BadKind(header.kind as u8));
@@ -124,9 +138,8 @@ pub fn parse<'a>(key: &Key, bytes: &'a [u8]) -> Result<(Packet, Option<&'a [u8]>
         };
         return Ok((packet(&header, [0; 6], message), Some(data)));
     }
-    let sealed = datagram::Packet::new_checked(bytes)?;
-    let header = sealed.header();
-    let mut reader = Reader::new(sealed.open(key)?);
+    let (header, payload) = envelopes.open(now, from, bytes)?;
+    let mut reader = Reader::new(payload);
     // A kind of another protocol has no MAC address; it is refused before anything is read.
     if !is_cast(bytes) || header.kind == Kind::CastData {
         return Err(Error::BadKind(header.kind as u8));

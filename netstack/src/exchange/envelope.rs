@@ -21,7 +21,8 @@
 //! - [`Envelopes`]: of one rank, what it numbers and what it has taken.
 //! - [`Seal`]: the key of a job, and what it makes of a datagram with a given number.
 //!
-//! Neighbour: [`super::wire`] has the bodies. The decisions:
+//! Neighbours: [`super::wire`] has the bodies, [`crate::wire::envelope`] the numbers of a pair. The
+//! decisions:
 //! `docs/adr/0032-ranks-have-an-envelope-of-their-own.md`,
 //! `docs/adr/0040-every-datagram-of-a-rank-has-a-number.md`.
 //!
@@ -35,10 +36,10 @@ use crate::MAX_DATAGRAM;
 use crate::ids::{JobId, Rank};
 use crate::wire::Error;
 use crate::wire::datagram::{Kind, MAGIC, VERSION};
+use crate::wire::envelope::Pair;
 use crate::wire::field::{Reader, Writer};
 use crate::wire::key::Key;
 use crate::wire::tag::{self, TagKey};
-use crate::wire::window::ReplayWindow;
 
 /// Bytes before the body.
 pub const HEAD: usize = 11;
@@ -193,8 +194,8 @@ impl Seal {
 }
 
 /// Who says it to whom: all ranks have the same key, and each pair counts for itself.
-fn nonce(from: Rank, to: Rank) -> u64 {
-    u64::from(from.0) << 32 | u64::from(to.0)
+fn nonce(from: Rank, to: Rank) -> [u64; 1] {
+    [u64::from(from.0) << 32 | u64::from(to.0)]
 }
 
 /// The envelopes of one rank: what it seals has a number that it never uses again, what it opens
@@ -204,17 +205,8 @@ pub struct Envelopes {
     seal: Seal,
     me: Rank,
     /// In pieces of [`PEERS_TOGETHER`].
-    peers: Box<[Option<Box<[Peer; PEERS_TOGETHER]>>]>,
+    peers: Box<[Option<Box<[Pair; PEERS_TOGETHER]>>]>,
     size: u32,
-}
-
-/// What is known of a peer's datagrams and of those for it.
-#[derive(Clone, Debug, Default)]
-struct Peer {
-    /// Number of the last that was sealed.
-    sent: u64,
-    /// Those that were opened.
-    taken: ReplayWindow,
 }
 
 impl Envelopes {
@@ -246,10 +238,7 @@ impl Envelopes {
         body: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<usize> {
         assert_eq!(head.from, self.me, "another rank's number");
-        let peer = self.peer(to)?;
-        // 2^64 datagrams take longer than any job.
-        peer.sent += 1;
-        let number = peer.sent;
+        let number = self.peer(to)?.next(1);
         self.seal.seal(head, to, number, out, body)
     }
 
@@ -260,28 +249,28 @@ impl Envelopes {
     /// those of [`Seal::open`].
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<(Head, &'a [u8]), Error> {
         let whole = |from: Rank, low| match self.known(from) {
-            Some(peer) => peer.taken.nearest(low),
-            None => ReplayWindow::default().nearest(low),
+            Some(pair) => pair.nearest(low),
+            None => Pair::default().nearest(low),
         };
         let (head, number, body) = self.seal.open(self.me, bytes, whole)?;
         if head.from == self.me {
             return Err(Error::BadValue);
         }
         let peer = self.peer(head.from).ok_or(Error::BadValue)?;
-        match peer.taken.accept(number) {
+        match peer.accept(number) {
             true => Ok((head, body)),
             false => Err(Error::Replayed),
         }
     }
 
     /// What is known of a peer that something was sealed for or opened of, or one close to it.
-    fn known(&self, rank: Rank) -> Option<&Peer> {
+    fn known(&self, rank: Rank) -> Option<&Pair> {
         let piece = self.peers.get(rank.0 as usize / PEERS_TOGETHER)?;
         Some(&piece.as_deref()?[rank.0 as usize % PEERS_TOGETHER])
     }
 
     /// The same, from now on of any peer. None: the job has no such rank.
-    fn peer(&mut self, rank: Rank) -> Option<&mut Peer> {
+    fn peer(&mut self, rank: Rank) -> Option<&mut Pair> {
         if rank.0 >= self.size {
             return None;
         }
@@ -379,7 +368,7 @@ mod tests {
         let mut taken = 0;
         for begin in [0, 1 << 31, (1 << 32) - 40, 3 << 31, (2 << 32) - 40] {
             // Nothing of what came between has arrived: almost 2^31 in a row.
-            sender.peer(Rank(2)).unwrap().sent = begin;
+            sender.peer(Rank(2)).unwrap().set_sent(begin);
             for _ in 0..80 {
                 let datagram = sealed(&mut sender, 2, b"");
                 assert!(receiver.open(&datagram).is_ok(), "after {begin}");

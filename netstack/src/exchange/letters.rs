@@ -83,7 +83,8 @@ struct Outgoing {
     buffer: BufferId,
     state: State,
     is_synchronous: bool,
-    offered: bool,
+    /// When it was offered last, if it was.
+    offered: Option<Instant>,
     known: bool,
     due: Instant,
     doublings: u32,
@@ -110,12 +111,12 @@ impl Out {
         self.letters.contains_key(&place).then_some(place)
     }
 
-    /// Its receiver has heard of a message.
-    fn is_known(&mut self, place: u64) -> Option<&mut Outgoing> {
+    /// Its receiver has heard of a message. Returns whether it was the first of which that was not
+    /// known.
+    fn heard_of(&mut self, place: u64) -> bool {
+        let was_first = self.unknown.first() == Some(&place);
         self.unknown.remove(&place);
-        let letter = self.letters.get_mut(&place)?;
-        (letter.known, letter.doublings) = (true, 0);
-        Some(letter)
+        was_first
     }
 }
 
@@ -243,7 +244,7 @@ impl Letters {
             buffer: sending.buffer,
             state: State::Whole,
             is_synchronous: sending.is_synchronous,
-            offered: false,
+            offered: None,
             known: false,
             due: Instant::FAR_FUTURE,
             doublings: 0,
@@ -302,7 +303,7 @@ impl Letters {
         {
             out.unoffered = place + 1;
             out.unknown.insert(place);
-            letter.offered = true;
+            letter.offered = Some(io.now);
             self.dues
                 .set((to, place), letter, io.now + io.credit.wait());
             offer(&mut self.ready, to, letter, io);
@@ -399,12 +400,44 @@ impl Letters {
     }
 
     fn set_known(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
-        if let Some(out) = self.out.get_mut(&from)
-            && let Some(place) = out.place(number)
-            && let Some(letter) = out.is_known(place)
-        {
+        let Some(out) = self.out.get_mut(&from) else {
+            return;
+        };
+        let Some(place) = out.place(number) else {
+            return;
+        };
+        let was_first = out.heard_of(place);
+        if let Some(letter) = out.letters.get_mut(&place) {
+            (letter.known, letter.doublings) = (true, 0);
             self.dues.set((from, place), letter, io.now + KNOWN_WAIT);
         }
+        if was_first {
+            self.offer_first(from, io);
+        }
+    }
+
+    /// Another message is the first that its receiver does not know of. If it came before those in
+    /// front of it, and there was no room for it then, there is now: it is not to wait for the end
+    /// of a time that has doubled meanwhile.
+    fn offer_first(&mut self, to: Rank, io: &mut Io<'_>) {
+        let Some(out) = self.out.get_mut(&to) else {
+            return;
+        };
+        let Some(&place) = out.unknown.first() else {
+            return;
+        };
+        let Some(letter) = out.letters.get_mut(&place) else {
+            return;
+        };
+        // An answer to the last time may still come.
+        let is_fresh = |at: Instant| io.now < at + io.credit.round_trip();
+        if letter.doublings == 0 || letter.offered.is_some_and(is_fresh) {
+            return;
+        }
+        (letter.doublings, letter.offered) = (0, Some(io.now));
+        self.dues
+            .set((to, place), letter, io.now + io.credit.wait());
+        offer(&mut self.ready, to, letter, io);
     }
 
     /// A receiver has all of a message.
@@ -415,12 +448,15 @@ impl Letters {
         let Some(place) = out.place(number) else {
             return;
         };
-        out.unknown.remove(&place);
+        let was_first = out.heard_of(place);
         if let Some(letter) = out.letters.remove(&place) {
             io.grants.remove((0, from, BlockId::Message(number)));
             if let Some(op) = self.forget(from, place, &letter) {
                 self.done(op, letter.offer.bytes, from, letter.offer.tag);
             }
+        }
+        if was_first {
+            self.offer_first(from, io);
         }
         self.offer_more(from, io);
     }
@@ -515,9 +551,10 @@ impl Letters {
         let block = BlockId::Message(letter.offer.number);
         io.grants.remove((0, to, block));
         // The turn of one that was not offered comes.
-        if letter.offered {
+        if letter.offered.is_some() {
             out.unknown.insert(place);
             (letter.known, letter.doublings) = (false, 0);
+            letter.offered = Some(io.now);
             io.outbox.push(to, Item::Refuse { block, gone: false });
             self.dues
                 .set((to, place), letter, io.now + io.credit.wait());
@@ -579,6 +616,7 @@ impl Letters {
                 false => (io.credit.wait(), LONGEST_WAIT.max(io.credit.wait())),
             };
             let wait = least.saturating_mul(1 << letter.doublings).min(longest);
+            letter.offered = Some(io.now);
             self.dues.set((to, place), letter, io.now + wait);
             offer(&mut self.ready, to, letter, io);
         }

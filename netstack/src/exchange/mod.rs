@@ -122,7 +122,7 @@ pub struct Config {
     pub me: Rank,
     /// Number of ranks, 1 to [`MAX_RANKS`].
     pub size: u32,
-    /// The peer key of this run of the control node.
+    /// The key of the job, which its launch brought.
     pub key: Key,
     /// Bytes a second that the rank's link carries, framing included; 0: not known.
     pub rate: u64,

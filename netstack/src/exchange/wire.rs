@@ -1,8 +1,8 @@
 //! Datagrams between ranks: kinds 80 to 82, each in an [`super::envelope`].
 //!
 //! A data packet begins with the numbers of packet (24 bits), context (16 bits) and block (24
-//! bits). All ranks have the key of the job, which is derived from the peer key, the job and the
-//! number of the member list.
+//! bits). All ranks have the same key, which is derived from what their launch brought, the job and
+//! the number of the member list.
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!

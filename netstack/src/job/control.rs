@@ -46,6 +46,7 @@ use crate::job::{
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::job::{Command, GRACE_MAX, INLINE_BLOCK_MAX, SIGNAL_MAX};
+use crate::wire::key::KEY_LEN;
 
 /// Repetition of a command; at its slowest as often as a computing node looks.
 const COMMAND: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
@@ -498,7 +499,12 @@ impl Job {
             files: place.files,
         };
         let block = (block.len() <= INLINE_BLOCK_MAX).then_some(&block[..]);
-        Command::Launch { spec, block }
+        Command::Launch {
+            spec,
+            // Whose session it goes in is known where it is sealed.
+            wrapped_key: [0; KEY_LEN],
+            block,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::node::{Event, Outbox};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::wire::job::{ClaimAck, Command, CommandAck, JobAck, JobStatus};
+use crate::wire::key::Key;
 use crate::wire::window;
 
 /// Ended jobs remembered. Every job took at least one command, so a repetition of a LAUNCH that
@@ -173,7 +174,11 @@ impl Jobs {
             dropped = self.conclude(out);
         }
         match command {
-            Command::Launch { spec, block } if is_ahead => self.launch(now, spec, *block, out),
+            Command::Launch {
+                spec,
+                wrapped_key,
+                block,
+            } if is_ahead => self.launch(now, (spec, Key(*wrapped_key)), *block, out),
             Command::Retain {
                 program, read_only, ..
             } if is_ahead => self.retain(job, *program, *read_only, out),
@@ -262,7 +267,13 @@ impl Jobs {
         true
     }
 
-    fn launch(&mut self, now: Instant, spec: &LaunchSpec, block: Option<&[u8]>, out: &mut Outbox) {
+    fn launch(
+        &mut self,
+        now: Instant,
+        (spec, key): (&LaunchSpec, Key),
+        block: Option<&[u8]>,
+        out: &mut Outbox,
+    ) {
         self.present = Some(Entry {
             job: spec.job,
             io: (0..spec.ranks).map(|_| Client::new()).collect(),
@@ -274,7 +285,11 @@ impl Jobs {
             heard: now,
         });
         let block = block.map(<[u8]>::to_vec);
-        out.push(Event::Launch { spec: *spec, block });
+        out.push(Event::Launch {
+            spec: *spec,
+            key,
+            block,
+        });
     }
 
     fn retain(&mut self, job: JobId, program: ProgramId, read_only: bool, out: &mut Outbox) {

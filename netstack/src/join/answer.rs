@@ -3,13 +3,13 @@
 use core::net::SocketAddrV4;
 
 use crate::control::outbox::Outgoing;
-use crate::ids::{BootEpoch, NodeId};
+use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::join::registry::Registry;
 use crate::time::Instant;
 use crate::wire::datagram::{self, Header, Kind};
 use crate::wire::field::Writer;
 use crate::wire::join::{self, HeartbeatAck, Refuse, Welcome};
-use crate::wire::key::Direction;
+use crate::wire::key::{Direction, KEY_LEN, Key};
 
 /// A datagram's length, and where it goes.
 type Sent = Option<(SocketAddrV4, usize)>;
@@ -27,6 +27,13 @@ impl Registry {
         let header = slot.next_header(node, kind);
         let length = datagram::emit(header, Some(&slot.transmit), out, payload);
         Some((slot.addr, length))
+    }
+
+    /// The key of a job for the session of one of its nodes; None when the node is gone meanwhile.
+    pub(crate) fn wrap_job_key(&self, node: NodeId, job: JobId) -> Option<[u8; KEY_LEN]> {
+        let slot = self.slots.get(&node)?;
+        let key = Key(self.config.cluster_secret).job_key(job);
+        Some(slot.transmit.wrap_job_key(job, key))
     }
 
     /// Writes a message about joining; None when its node is gone meanwhile, or when the message
@@ -69,7 +76,10 @@ impl Registry {
                 node,
                 epoch,
                 hello_seq,
-            } => Some((*addr, self.emit_welcome(*node, *epoch, *hello_seq, out)?)),
+            } => Some((
+                *addr,
+                self.emit_welcome(now, (*node, *epoch), *hello_seq, out)?,
+            )),
             Outgoing::Ack { node, seq } => self.emit_ack(now, *node, *seq, out),
             Outgoing::Probe { node } => self.emit_ack(now, *node, 0, out),
             Outgoing::LeaveAck { node, seq } => {
@@ -107,8 +117,8 @@ impl Registry {
 
     fn emit_welcome(
         &mut self,
-        node: NodeId,
-        epoch: BootEpoch,
+        now: Instant,
+        (node, epoch): (NodeId, BootEpoch),
         hello_seq: u64,
         out: &mut [u8],
     ) -> Option<usize> {
@@ -124,6 +134,7 @@ impl Registry {
             control,
             session,
             timing: self.config.timing,
+            control_time_us: now.as_micros(),
             wrapped_peer_key: key.wrap_peer_key(control, session, self.config.peer_key),
         };
         let header = slot.next_header(node, Kind::Welcome);

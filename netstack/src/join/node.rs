@@ -21,6 +21,7 @@ use crate::vitals::Vitals;
 use crate::wire::Error;
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::field::Writer;
+use crate::wire::job::Command;
 use crate::wire::join::{self, HeartbeatAck, Hello, Refuse, Welcome};
 use crate::wire::key::{Direction, Key};
 use crate::wire::window::ReplayWindow;
@@ -109,6 +110,8 @@ pub(crate) struct Link {
     heartbeat_at: Instant,
     last_heard: Instant,
     control_lost: bool,
+    /// What time the control node said it was, and when.
+    control_time: Option<(u64, Instant)>,
     last_resync: Option<Instant>,
     vitals: Vitals,
     adrift: Option<JobId>,
@@ -158,6 +161,7 @@ impl Link {
             heartbeat_at: Instant::FAR_FUTURE,
             last_heard: now,
             control_lost: false,
+            control_time: None,
             last_resync: None,
             vitals: Vitals::default(),
             adrift: None,
@@ -179,6 +183,26 @@ impl Link {
     /// When anything authentic was heard last.
     pub(crate) fn last_heard(&self) -> Instant {
         self.last_heard
+    }
+
+    /// Puts the key of a LAUNCH of this session in the place of what it was wrapped as.
+    pub(crate) fn unwrap_job_key(&self, command: &mut Command<'_>) {
+        if let (
+            Command::Launch {
+                spec, wrapped_key, ..
+            },
+            Some(session),
+        ) = (command, &self.session)
+        {
+            let key = session.receive.unwrap_job_key(spec.job, *wrapped_key);
+            *wrapped_key = key.0;
+        }
+    }
+
+    /// The time of the control node in microseconds, as it was heard last.
+    pub(crate) fn control_time(&self, now: Instant) -> Option<u64> {
+        let (time, at) = self.control_time?;
+        Some(time.saturating_add(now.saturating_since(at).0))
     }
 
     /// For how long a job is kept that no control node knows; None without a session.
@@ -300,9 +324,11 @@ impl Link {
         });
         self.last_heard = now;
         self.control_lost = false;
+        self.control_time = Some((welcome.control_time_us, now));
         out.push(Event::Joined {
             control: welcome.control,
             timing: welcome.timing,
+            time_us: welcome.control_time_us,
             peer_key: self.join_receive.unwrap_peer_key(
                 welcome.control,
                 welcome.session,
@@ -441,6 +467,7 @@ impl Link {
         match header.kind {
             Kind::HeartbeatAck => match HeartbeatAck::parse(payload) {
                 Ok(ack) => {
+                    self.control_time = Some((ack.control_time_us, now));
                     if ack.probe {
                         self.heartbeat_at = now;
                     }

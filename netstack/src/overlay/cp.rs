@@ -76,7 +76,6 @@ impl Cp {
         &mut self,
         io: &mut Io<'_>,
         from: (Process, BootEpoch, Peer),
-        seq: u64,
         message: Message,
     ) -> Option<Process> {
         let (process, boot, peer) = from;
@@ -87,8 +86,7 @@ impl Cp {
                 self.hub.attach(io, from, attach, &clock, open);
             }
             Message::Report { standing, sections } => {
-                self.hub
-                    .report(io, from, seq, (standing, &sections), &clock);
+                self.hub.report(io, from, (standing, &sections), &clock);
             }
             Message::BuildAck { next, refused } => self.hub.build_ack(io, process, next, refused),
             Message::StreamAck { id, version } => self.hub.stream_ack(io, process, id, version),
@@ -99,7 +97,7 @@ impl Cp {
                         .into_iter()
                         .for_each(|entry| self.uplink.push_census(io, entry));
                     let me = self.hub.me();
-                    io.send(me, (process, peer), 0, Message::CensusAck { number });
+                    io.send(me, (process, peer), Message::CensusAck { number });
                 }
             }
             Message::CensusAck { number } if self.uplink.is_linked(process) => {
@@ -132,7 +130,7 @@ impl Cp {
                 } else {
                     self.hub.set_stream(io.now, id, version, spec);
                     let me = self.hub.me();
-                    io.send(me, (process, peer), 0, Message::StreamAck { id, version });
+                    io.send(me, (process, peer), Message::StreamAck { id, version });
                 }
             }
             Message::TakeDown if self.uplink.is_linked(process) => {
@@ -170,7 +168,7 @@ impl Cp {
             && let Some(standing) = self.uplink.last_standing(io.now, standing)
         {
             leaving.answered(io.now);
-            io.send(self.hub.me(), parent, 0, Message::Taken { standing });
+            io.send(self.hub.me(), parent, Message::Taken { standing });
         }
     }
 }

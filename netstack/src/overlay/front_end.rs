@@ -37,6 +37,8 @@ use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::wire::Error;
+use crate::wire::envelope::Envelopes;
 use crate::wire::key::Key;
 
 /// Most nodes.
@@ -219,6 +221,7 @@ struct Standing {
 #[derive(Debug)]
 pub struct FrontEnd {
     config: FrontEndConfig,
+    envelopes: Envelopes,
     tree: TreeEpoch,
     state: TreeState,
     nodes: BTreeMap<NodeId, Registered>,
@@ -276,6 +279,7 @@ impl FrontEnd {
         FrontEnd {
             hub: no_hub(&mut io, MAX_HEIGHT),
             tree: config.tree_base,
+            envelopes: Envelopes::new(&config.key.overlay_key(), config.me.addr, now),
             config,
             state: TreeState::Waiting,
             nodes: BTreeMap::new(),
@@ -298,7 +302,7 @@ impl FrontEnd {
     /// Takes a datagram of kinds 96 to 111. Bad input is counted.
     pub fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
         self.count(OverlayMetric::Received, 1);
-        match wire::parse(&self.config.key, datagram) {
+        match wire::parse(&mut self.envelopes, now, from, datagram) {
             Ok(packet) => {
                 let peer = Peer {
                     addr: from,
@@ -306,6 +310,7 @@ impl FrontEnd {
                 };
                 self.handle(now, peer, packet);
             }
+            Err(Error::Replayed) => self.count(OverlayMetric::Repeated, 1),
             Err(_) => self.count(OverlayMetric::Bad, 1),
         }
     }
@@ -321,7 +326,7 @@ impl FrontEnd {
             self.tick(now);
         }
         let (peer, packet) = self.outbox.pop_front()?;
-        let length = wire::emit(&self.config.key, &packet, out);
+        let length = wire::emit(&mut self.envelopes, now, peer.addr, &packet, out);
         self.count(OverlayMetric::Sent, 1);
         self.count(OverlayMetric::SentBytes, length as u64);
         Some((peer, length))
@@ -708,7 +713,7 @@ impl FrontEnd {
                 _ => return,
             };
             let detach = Message::Detach { link };
-            return io!(self, now).send(Process::FRONT_END, (process, peer), 0, detach);
+            return io!(self, now).send(Process::FRONT_END, (process, peer), detach);
         }
         let clock = self.clock.clone();
         let open = self.state == TreeState::Up;
@@ -717,7 +722,7 @@ impl FrontEnd {
             Message::Attach(attach) => self.hub.attach(&mut io, from, attach, &clock, open),
             Message::Report { standing, sections } => {
                 self.hub
-                    .report(&mut io, from, packet.seq, (standing, &sections), &clock);
+                    .report(&mut io, from, (standing, &sections), &clock);
             }
             Message::BuildAck { next, refused } => {
                 self.hub.build_ack(&mut io, process, next, refused)
@@ -731,7 +736,6 @@ impl FrontEnd {
                     io.send(
                         Process::FRONT_END,
                         (process, peer),
-                        0,
                         Message::CensusAck { number },
                     );
                     entries.iter().for_each(|entry| self.note(now, entry));
@@ -771,7 +775,7 @@ impl FrontEnd {
         };
         let state = self.state;
         let ack = Message::HelloAck { state, candidates };
-        io!(self, now).send(Process::FRONT_END, (process, peer), 0, ack);
+        io!(self, now).send(Process::FRONT_END, (process, peer), ack);
     }
 }
 

@@ -371,8 +371,6 @@ pub struct Packet {
     pub to_slot: u8,
     /// The tree it belongs to.
     pub tree: TreeEpoch,
-    /// REPORT: its number on the link, from 1. Else 0.
-    pub seq: u64,
     /// The message.
     pub message: Message,
 }

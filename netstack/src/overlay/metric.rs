@@ -293,6 +293,7 @@ counters! {
         OverlayMemory: "hearth_node_overlay_memory", Gauge, Bytes, "Memory that the overlay holds on the node, as counted against its bounds";
         OverlayDropped: "hearth_node_overlay_dropped_samples", Counter, Count, "Samples that the node's processes of the overlay gave up for lack of room";
         HardwareErrors: "hearth_node_hardware_errors", Counter, Count, "Errors that hardware has corrected (machine-check banks)";
+        Threads: "hearth_node_threads", Gauge, Count, "Threads of the programs that run";
     }
 }
 

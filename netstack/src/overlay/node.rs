@@ -29,6 +29,8 @@ use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::wire::Error;
+use crate::wire::envelope::Envelopes;
 use crate::wire::key::Key;
 
 pub use status::{Footprint, ProcessStatus};
@@ -127,6 +129,7 @@ enum Greeting {
 #[derive(Debug)]
 pub struct Node {
     config: NodeConfig,
+    envelopes: Envelopes,
     tree: TreeEpoch,
     /// The tree that was taken down last.
     down: TreeEpoch,
@@ -178,6 +181,7 @@ impl Node {
         let mut rng = Rng::new(config.seed);
         let at = now + Micros(rng.below(HELLO_SPREAD.0));
         Node {
+            envelopes: Envelopes::new(&config.key.overlay_key(), config.me.addr, now),
             config,
             tree: TreeEpoch::default(),
             down: TreeEpoch::default(),
@@ -204,7 +208,7 @@ impl Node {
     /// Takes a datagram of kinds 96 to 111. Bad input is counted.
     pub fn handle_datagram(&mut self, now: Instant, from: SocketAddrV4, datagram: &[u8]) {
         self.count(OverlayMetric::Received, 1);
-        match wire::parse(&self.config.key, datagram) {
+        match wire::parse(&mut self.envelopes, now, from, datagram) {
             Ok(packet) => {
                 let peer = Peer {
                     addr: from,
@@ -212,6 +216,7 @@ impl Node {
                 };
                 self.handle(now, peer, packet);
             }
+            Err(Error::Replayed) => self.count(OverlayMetric::Repeated, 1),
             Err(_) => self.count(OverlayMetric::Bad, 1),
         }
     }
@@ -234,7 +239,7 @@ impl Node {
         for _ in 0..LOCAL_MOST {
             let (peer, packet) = self.outbox.pop_front()?;
             if peer.addr != self.config.me.addr {
-                let length = wire::emit(&self.config.key, &packet, out);
+                let length = wire::emit(&mut self.envelopes, now, peer.addr, &packet, out);
                 self.count(OverlayMetric::Sent, 1);
                 self.count(OverlayMetric::SentBytes, length as u64);
                 return Some((peer, length));
@@ -332,9 +337,21 @@ impl Node {
         self.config.hello.cps = cps.min(MAX_CPS);
     }
 
+    /// It is this time at the control node, in microseconds: the base of what this node numbers.
+    pub fn set_time(&mut self, now: Instant, time: u64) {
+        self.envelopes.set_time(now, time);
+    }
+
+    /// The node began to take part at this time of the control node, which vouches for it. What
+    /// was said before to this address is not opened.
+    pub fn begin_at(&mut self, now: Instant, time: u64) {
+        self.envelopes.begin_at(now, time);
+    }
+
     /// The control node has a new key: every role ends, and the node says HELLO anew.
     pub fn set_key(&mut self, now: Instant, key: Key, collector: &mut dyn Collector) {
         self.config.key = key;
+        self.envelopes = Envelopes::new(&key.overlay_key(), self.config.me.addr, now);
         self.outbox.clear();
         self.end_roles(now, Some(collector));
         self.tree = TreeEpoch::default();
@@ -421,7 +438,7 @@ impl Node {
         };
         let (from, to) = (self.process(0), (Process::FRONT_END, self.config.front_end));
         let hello = Message::Hello(self.config.hello);
-        io!(self, now).send(from, to, 0, hello);
+        io!(self, now).send(from, to, hello);
     }
 
     /// Moves to a later tree. What belongs to an earlier one ends.
@@ -455,7 +472,7 @@ impl Node {
             message if packet.tree != self.tree => {
                 self.misdirected(now, from, packet.to_slot, packet.tree, message)
             }
-            message => self.deliver(now, from, packet.to_slot, packet.seq, message),
+            message => self.deliver(now, from, packet.to_slot, message),
         }
     }
 
@@ -481,7 +498,7 @@ impl Node {
             }
         } else if let Some(link) = link {
             let from = self.process(slot);
-            io!(self, now).send(from, (process, peer), 0, Message::Detach { link });
+            io!(self, now).send(from, (process, peer), Message::Detach { link });
         }
     }
 
@@ -600,7 +617,7 @@ impl Node {
             }
         }
         let refused = !may;
-        io!(self, now).send(me, (process, peer), 0, Message::BuildAck { next, refused });
+        io!(self, now).send(me, (process, peer), Message::BuildAck { next, refused });
     }
 
     /// A role begins.
@@ -639,7 +656,6 @@ impl Node {
         now: Instant,
         from: (Process, BootEpoch, Peer),
         slot: u8,
-        seq: u64,
         message: Message,
     ) {
         if matches!(message, Message::TakeDown) {
@@ -653,7 +669,7 @@ impl Node {
             return self.no_such_process(now, me, from, message);
         };
         let mut io = io!(self, now);
-        if let Some(parent) = cp.deliver(&mut io, from, seq, message) {
+        if let Some(parent) = cp.deliver(&mut io, from, message) {
             self.words.spread(now, &mut self.rng);
             self.tell(NodeEvent::Attached { slot, parent });
         }
@@ -691,7 +707,7 @@ impl Node {
             }
             Message::Stream { id, version, spec } if back_end.uplink.is_linked(process) => {
                 if back_end.set_stream(id, version, spec) && version > 0 {
-                    io.send(me, (process, peer), 0, Message::StreamAck { id, version });
+                    io.send(me, (process, peer), Message::StreamAck { id, version });
                 }
             }
             Message::TakeDown if back_end.uplink.is_linked(process) => {
@@ -704,7 +720,7 @@ impl Node {
                 if back_end.uplink.is_drained()
                     && let Some(standing) = back_end.uplink.last_standing(now, standing)
                 {
-                    io.send(me, (process, peer), 0, Message::Taken { standing });
+                    io.send(me, (process, peer), Message::Taken { standing });
                 }
             }
             _ => self.count(OverlayMetric::Misdirected, 1),
@@ -725,6 +741,6 @@ impl Node {
             Message::Attach(attach) => attach.link,
             _ => return,
         };
-        io!(self, now).send(me, (process, peer), 0, Message::Detach { link });
+        io!(self, now).send(me, (process, peer), Message::Detach { link });
     }
 }

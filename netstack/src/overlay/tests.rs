@@ -16,6 +16,7 @@ use crate::MAX_DATAGRAM;
 use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::time::Instant;
+use crate::wire::envelope::Envelopes;
 use crate::wire::key::Key;
 
 const FRONT_END: u32 = 9_999;
@@ -26,6 +27,12 @@ fn peer(node: u32) -> Peer {
         addr: SocketAddrV4::new(Ipv4Addr::from(0x0a00_0000 + node), 7118),
         mac: [0; 6],
     }
+}
+
+/// Of a node that has sealed and opened nothing.
+fn envelopes(node: u32, now: Instant) -> Envelopes {
+    let key = Key(*b"the overlay test").overlay_key();
+    Envelopes::new(&key, peer(node).addr, now)
 }
 
 /// Reads `1000 * node + metric`, except metric 7, which only even nodes have.
@@ -424,7 +431,6 @@ fn only_the_front_end_is_obeyed() {
         mac: [0; 6],
         to_slot: 0,
         tree: TreeEpoch(u64::MAX),
-        seq: 0,
         message,
     };
     let down = message::Message::HelloAck {
@@ -445,9 +451,10 @@ fn only_the_front_end_is_obeyed() {
     });
     let mut out = [0; MAX_DATAGRAM];
     for message in [down, build] {
-        let key = Key(*b"the overlay test");
-        let length = wire::emit(&key, &stranger(message), &mut out);
         let now = Instant::from_micros(net.now);
+        let mut third = envelopes(3, now);
+        let to = peer(0).addr;
+        let length = wire::emit(&mut third, now, to, &stranger(message), &mut out);
         net.nodes[0]
             .0
             .handle_datagram(now, peer(3).addr, &out[..length]);
@@ -510,14 +517,14 @@ fn what_is_triggered_is_stopped_however_the_role_ends() {
         mac: [0; 6],
         to_slot: 0,
         tree: TreeEpoch((1 << 32) + 1),
-        seq: 0,
         message: message::Message::HelloAck {
             state: message::TreeState::Down,
             candidates: Vec::new(),
         },
     };
     let mut out = [0; MAX_DATAGRAM];
-    let length = wire::emit(&Key(*b"the overlay test"), &down, &mut out);
+    let mut front = envelopes(FRONT_END, now);
+    let length = wire::emit(&mut front, now, peer(0).addr, &down, &mut out);
     node.handle_datagram(now, peer(FRONT_END).addr, &out[..length]);
     assert_eq!(node.footprint().auxiliary, 1);
     net.run(1_000);

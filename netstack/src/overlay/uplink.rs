@@ -72,14 +72,13 @@ pub(super) struct Io<'a> {
 
 impl Io<'_> {
     /// Sends a message. When too many wait it is dropped: everything that matters is repeated.
-    pub fn send(&mut self, from: Process, to: (Process, Peer), seq: u64, message: Message) {
+    pub fn send(&mut self, from: Process, to: (Process, Peer), message: Message) {
         let packet = Packet {
             from,
             boot: self.boot,
             mac: self.me.mac,
             to_slot: to.0.slot,
             tree: self.tree,
-            seq,
             message,
         };
         if !self.outbox.push(to.1, packet) {
@@ -107,7 +106,6 @@ struct Link {
     values_at: Option<Instant>,
     /// Questions since it was heard.
     asks: u32,
-    seq: u64,
     handed: u64,
 }
 
@@ -404,7 +402,7 @@ impl Uplink {
             let to = (to.process, to.peer);
             *at = io.now + ATTACHING.wait_for_answer(*tries, io.rng);
             *tries += 1;
-            io.send(self.me, to, 0, Message::Attach(attach));
+            io.send(self.me, to, Message::Attach(attach));
         }
         let State::Up(link) = &self.state else {
             return;
@@ -493,7 +491,6 @@ impl Uplink {
                 link.asks += 1;
                 link.ask_at = io.now + ASK_AGAIN;
             }
-            link.seq += 1;
             let standing = Standing {
                 link: link.number,
                 time: io.now.as_micros(),
@@ -501,8 +498,8 @@ impl Uplink {
                 handed: link.handed,
                 ..base
             };
-            let (to, seq) = ((link.parent.process, link.parent.peer), link.seq);
-            io.send(self.me, to, seq, Message::Report { standing, sections });
+            let to = (link.parent.process, link.parent.peer);
+            io.send(self.me, to, Message::Report { standing, sections });
         }
     }
 
@@ -543,7 +540,7 @@ impl Uplink {
                 number: *number,
                 entries: entries.clone(),
             };
-            io.send(self.me, (link.parent.process, link.parent.peer), 0, message);
+            io.send(self.me, (link.parent.process, link.parent.peer), message);
         }
     }
 
@@ -577,7 +574,6 @@ impl Uplink {
             ask_at: io.now + io.rng.jitter(ask_every),
             values_at: None,
             asks: 0,
-            seq: 0,
             handed: 0,
         });
         self.was_up = true;

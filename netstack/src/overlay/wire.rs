@@ -1,9 +1,8 @@
-//! Overlay messages as datagrams: the envelope of [`crate::wire::datagram`], all sealed with the
-//! peer key.
+//! Overlay messages as datagrams: all sealed in the envelope of [`crate::wire::envelope`].
 //!
-//! The envelope's node and boot are the sender's, its sequence number is that of a REPORT on its
-//! link and 0 for all else. Every payload begins with the sender's MAC address (6 bytes), the tree
-//! (8), the sender's and the receiver's slot (1 each). `docs/protocol.md` has the layouts.
+//! The envelope's node and boot are the sender's. Every payload begins with the sender's MAC address
+//! (6 bytes), the tree (8), the sender's and the receiver's slot (1 each). `docs/protocol.md` has
+//! the layouts.
 //!
 //! Invariant: no frame is longer than [`MAX_FRAME`], and no input panics or is read beyond its end.
 
@@ -20,11 +19,12 @@ use super::stream::StreamId;
 use super::{MAX_CPS, MAX_FRAME, MAX_HEIGHT};
 use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
+use crate::time::Instant;
 use crate::wire::Error;
-use crate::wire::datagram::{self, Header, Kind, OVERHEAD};
+use crate::wire::datagram::{self, Header, Kind};
+use crate::wire::envelope::{Envelopes, OVERHEAD};
 use crate::wire::field::{Reader, Writer};
 use crate::wire::join::flag;
-use crate::wire::key::Key;
 
 mod spec;
 #[cfg(test)]
@@ -56,14 +56,20 @@ pub fn is_overlay(datagram: &[u8]) -> bool {
 
 /// Writes a message to the front of `out`, which has [`crate::MAX_DATAGRAM`] bytes; gives its
 /// length.
-pub fn emit(key: &Key, packet: &Packet, out: &mut [u8]) -> usize {
+pub fn emit(
+    envelopes: &mut Envelopes,
+    now: Instant,
+    to: SocketAddrV4,
+    packet: &Packet,
+    out: &mut [u8],
+) -> usize {
     let header = Header {
         kind: kind_of(&packet.message),
         node: packet.from.node,
         epoch: packet.boot,
-        seq: packet.seq,
+        seq: 0,
     };
-    let length = datagram::emit(header, Some(key), out, |writer| {
+    let length = envelopes.seal(now, to, header, out, |writer| {
         writer.bytes(&packet.mac).u64(packet.tree.0);
         writer.u8(packet.from.slot).u8(packet.to_slot);
         emit_message(&packet.message, writer);
@@ -75,14 +81,18 @@ pub fn emit(key: &Key, packet: &Packet, out: &mut [u8]) -> usize {
 /// Reads a datagram.
 ///
 /// # Errors
-/// It is malformed, of another kind, or not sealed with `key`.
-pub fn parse(key: &Key, bytes: &[u8]) -> Result<Packet, Error> {
-    let sealed = datagram::Packet::new_checked(bytes)?;
-    let header = sealed.header();
+/// It is malformed, of another kind, not sealed for this station by that one, or was opened before.
+pub fn parse(
+    envelopes: &mut Envelopes,
+    now: Instant,
+    from: SocketAddrV4,
+    bytes: &[u8],
+) -> Result<Packet, Error> {
+    let (header, payload) = envelopes.open(now, from, bytes)?;
     if !is_overlay(bytes) {
         return Err(Error::BadKind(header.kind as u8));
     }
-    let mut reader = Reader::new(sealed.open(key)?);
+    let mut reader = Reader::new(payload);
     let mac = reader.array()?;
     let tree = TreeEpoch(reader.u64()?);
     let from = process_of(header.node, reader.u8()?)?;
@@ -95,7 +105,6 @@ pub fn parse(key: &Key, bytes: &[u8]) -> Result<Packet, Error> {
         mac,
         to_slot,
         tree,
-        seq: header.seq,
         message,
     })
 }

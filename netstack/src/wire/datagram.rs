@@ -1,5 +1,6 @@
 //! The envelope of every datagram but those between ranks ([`crate::exchange::envelope`]): a header
-//! of 28 bytes, the payload, a tag of 16 bytes.
+//! of 28 bytes, the payload, a tag of 16 bytes. Between peers ([`super::envelope`]) the tag is
+//! another one, of 8 bytes.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -251,13 +252,7 @@ pub type ForeignSender = (NodeId, BootEpoch, u64);
 impl<'a> Packet<'a> {
     /// Checks the envelope.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Error> {
-        if bytes.len() < OVERHEAD || bytes.len() > MAX_DATAGRAM {
-            return Err(Error::Truncated);
-        }
-        let (header, payload_length, flags) = parse_header(bytes)?;
-        if payload_length != bytes.len() - OVERHEAD {
-            return Err(Error::Truncated);
-        }
+        let (header, flags) = check(bytes, TAG_LEN)?;
         if flags & !FLAG_UNSEALED != 0 {
             return Err(Error::BadValue);
         }
@@ -303,6 +298,32 @@ impl<'a> Packet<'a> {
         }
         Ok(&sealed[HEADER_LEN..])
     }
+}
+
+/// Header and flags of a datagram that ends with a tag of so many bytes.
+fn check(bytes: &[u8], tag_len: usize) -> Result<(Header, u16), Error> {
+    if bytes.len() < HEADER_LEN + tag_len || bytes.len() > MAX_DATAGRAM {
+        return Err(Error::Truncated);
+    }
+    let (header, payload_length, flags) = parse_header(bytes)?;
+    match payload_length == bytes.len() - HEADER_LEN - tag_len {
+        true => Ok((header, flags)),
+        false => Err(Error::Truncated),
+    }
+}
+
+/// A sealed datagram's header, what is sealed of it, and its tag of `N` bytes, which is not checked
+/// yet.
+#[allow(clippy::type_complexity, reason = "three parts of one datagram")]
+pub(super) fn split_tagged<const N: usize>(
+    bytes: &[u8],
+) -> Result<(Header, &[u8], &[u8; N]), Error> {
+    let (header, flags) = check(bytes, N)?;
+    if flags != 0 {
+        return Err(Error::BadValue);
+    }
+    let (sealed, tag) = bytes.split_last_chunk::<N>().ok_or(Error::Truncated)?;
+    Ok((header, sealed, tag))
 }
 
 /// The header, the length of the payload and the flags.
@@ -378,14 +399,35 @@ pub fn emit(
     out: &mut [u8],
     payload: impl FnOnce(&mut Writer<'_>),
 ) -> usize {
+    let flags = if key.is_some() { 0 } else { FLAG_UNSEALED };
+    emit_flagged(header, flags, out, payload, |sealed| {
+        key.map_or([0; TAG_LEN], |key| key.mac(&[sealed]))
+    })
+}
+
+/// The same with a tag of `N` bytes, which `tag` makes of what is sealed.
+pub(super) fn emit_tagged<const N: usize>(
+    header: Header,
+    out: &mut [u8],
+    payload: impl FnOnce(&mut Writer<'_>),
+    tag: impl FnOnce(&[u8]) -> [u8; N],
+) -> usize {
+    emit_flagged(header, 0, out, payload, tag)
+}
+
+fn emit_flagged<const N: usize>(
+    header: Header,
+    flags: u16,
+    out: &mut [u8],
+    payload: impl FnOnce(&mut Writer<'_>),
+    tag: impl FnOnce(&[u8]) -> [u8; N],
+) -> usize {
     let out = &mut out[..MAX_DATAGRAM];
-    let mut writer = Writer::new(&mut out[HEADER_LEN..MAX_DATAGRAM - TAG_LEN]);
+    let mut writer = Writer::new(&mut out[HEADER_LEN..MAX_DATAGRAM - N]);
     payload(&mut writer);
     let payload_length = writer.written();
-    let flags = if key.is_some() { 0 } else { FLAG_UNSEALED };
     emit_header(header, payload_length, flags, &mut out[..HEADER_LEN]);
-    let sealed = HEADER_LEN + payload_length;
-    let tag = key.map_or([0; TAG_LEN], |key| key.mac(&[&out[..sealed]]));
-    out[sealed..sealed + TAG_LEN].copy_from_slice(&tag);
-    sealed + TAG_LEN
+    let (sealed, rest) = out.split_at_mut(HEADER_LEN + payload_length);
+    rest[..N].copy_from_slice(&tag(sealed));
+    sealed.len() + N
 }

@@ -7,6 +7,7 @@ use super::Error;
 use super::datagram::MAX_PAYLOAD;
 use super::field::{Reader, Writer};
 use super::join::{flag, text, zero};
+use super::key::KEY_LEN;
 use crate::RANKS_PER_NODE_MAX;
 use crate::ids::{CallId, JobId, ProgramId, Rank};
 use crate::job::{FileService, LaunchSpec, REFUSAL_TEXT_MAX, RefusalCode, StartMode, launch_block};
@@ -20,6 +21,8 @@ pub enum Command<'a> {
     Launch {
         /// What to load and how.
         spec: LaunchSpec,
+        /// The job's key, see [`super::key::Key::wrap_job_key`].
+        wrapped_key: [u8; KEY_LEN],
         /// The node's launch block, `spec.launch_block_bytes` long and at most
         /// [`INLINE_BLOCK_MAX`]; without it the node reads it as an object.
         block: Option<&'a [u8]>,
@@ -87,7 +90,7 @@ pub const SIGNAL_MAX: u8 = 64;
 pub const GRACE_MAX: Micros = Micros::from_secs(86_400);
 
 /// Bytes of a LAUNCH before its launch block.
-pub const LAUNCH_LEN: usize = 122;
+pub const LAUNCH_LEN: usize = 138;
 /// Largest launch block that travels in the LAUNCH itself, in bytes.
 pub const INLINE_BLOCK_MAX: usize = MAX_PAYLOAD - LAUNCH_LEN;
 
@@ -117,7 +120,11 @@ impl<'a> Command<'a> {
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
         match self {
-            Command::Launch { spec, block } => emit_launch(spec, *block, writer),
+            Command::Launch {
+                spec,
+                wrapped_key,
+                block,
+            } => emit_launch(spec, wrapped_key, *block, writer),
             Command::Start { job } => {
                 writer.u8(START).u8(0).u16(0).u64(job.0);
             }
@@ -175,8 +182,12 @@ impl<'a> Command<'a> {
         }
         let command = match operation {
             LAUNCH => {
-                let (spec, block) = parse_launch(job, &mut reader)?;
-                Command::Launch { spec, block }
+                let (spec, wrapped_key, block) = parse_launch(job, &mut reader)?;
+                Command::Launch {
+                    spec,
+                    wrapped_key,
+                    block,
+                }
             }
             START => Command::Start { job },
             CANCEL => Command::Cancel {
@@ -221,7 +232,12 @@ impl<'a> Command<'a> {
 /// What the address of a service is that there is not.
 const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
-fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>) {
+fn emit_launch(
+    spec: &LaunchSpec,
+    wrapped_key: &[u8; KEY_LEN],
+    block: Option<&[u8]>,
+    writer: &mut Writer<'_>,
+) {
     writer.u8(LAUNCH).u8(0).u16(0).u64(spec.job.0);
     writer.u32(spec.rank.0).u32(spec.size);
     writer.bytes(&spec.program.0).u64(spec.program_bytes);
@@ -247,6 +263,7 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
         .map_or((NOWHERE, [0; 2]), |files| (files.address, files.user));
     writer.bytes(&address.ip().octets()).u16(address.port());
     writer.u32(user[0]).u32(user[1]).u16(spec.ranks);
+    writer.bytes(wrapped_key);
     if let Some(block) = block {
         assert!(
             block.len() == spec.launch_block_bytes as usize && block.len() <= INLINE_BLOCK_MAX,
@@ -259,7 +276,7 @@ fn emit_launch(spec: &LaunchSpec, block: Option<&[u8]>, writer: &mut Writer<'_>)
 fn parse_launch<'a>(
     job: JobId,
     reader: &mut Reader<'a>,
-) -> Result<(LaunchSpec, Option<&'a [u8]>), Error> {
+) -> Result<(LaunchSpec, [u8; KEY_LEN], Option<&'a [u8]>), Error> {
     let mut spec = LaunchSpec {
         job,
         rank: Rank(reader.u32()?),
@@ -301,6 +318,7 @@ fn parse_launch<'a>(
         return Err(Error::BadValue);
     }
     spec.ranks = reader.u16()?;
+    let wrapped_key = reader.array()?;
     if is_set(AT_ONCE) {
         spec.start = StartMode::AtOnce;
     }
@@ -317,7 +335,7 @@ fn parse_launch<'a>(
     } else {
         None
     };
-    Ok((spec, block))
+    Ok((spec, wrapped_key, block))
 }
 
 /// How a job stands at its node.

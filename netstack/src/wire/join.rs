@@ -103,6 +103,8 @@ pub struct Welcome {
     pub session: u64,
     /// Intervals the node must keep.
     pub timing: Timing,
+    /// Time of the control node in microseconds: nodes number what they say to one another by it.
+    pub control_time_us: u64,
     /// The key of what nodes say to one another, see [`super::key::Key::wrap_peer_key`].
     pub wrapped_peer_key: [u8; KEY_LEN],
 }
@@ -120,6 +122,7 @@ impl Welcome {
         writer
             .u64(self.timing.reboot_silence.0)
             .u64(self.timing.keep_job.0)
+            .u64(self.control_time_us)
             .bytes(&self.wrapped_peer_key);
     }
 
@@ -137,6 +140,7 @@ impl Welcome {
                 reboot_silence: Micros(reader.u64()?),
                 keep_job: Micros(reader.u64()?),
             },
+            control_time_us: reader.u64()?,
             wrapped_peer_key: reader.array()?,
         };
         reader.finish()?;

@@ -5,11 +5,13 @@
 //! node key --("hello", direction)--------------------> join key, for HELLO, WELCOME and REFUSE
 //! node key --("session", direction, session)---------> session key, for everything else
 //! node key --(job, rank)-----------------------------> key of the rank's file calls
-//! random, one for each run of the control node ------> peer key, for what nodes say to one another
+//! cluster secret --(job)-----------------------------> job's key, for its ranks
+//! random, one for each run of the control node ------> peer key, for casts and the overlay
 //! ```
 //!
 //! The peer key is the one key that is not derived: all nodes that joined one run of the control
-//! node share it. WELCOME carries it, wrapped under the join key ([`Key::wrap_peer_key`]).
+//! node share it. WELCOME carries it, wrapped under the join key ([`Key::wrap_peer_key`]). LAUNCH
+//! carries the key of its job, wrapped under the session key: only the job's nodes get it.
 //!
 //! The control node can derive the key of any HELLO from what the HELLO itself says, so it keeps
 //! no table of keys it gave out, and a restarted control node needs only the cluster secret.
@@ -76,14 +78,43 @@ impl Key {
         hasher.finish().to_le_bytes()
     }
 
+    /// The key of a job, from the cluster secret (`self`). The nodes of the job get it with their
+    /// LAUNCH ([`Key::wrap_job_key`]), and nobody else does. A control node that was started again
+    /// gives the same to those that are still to be launched.
+    pub fn job_key(&self, job: JobId) -> Key {
+        Key(self.mac(&[b"hearth job key\0\0", &job.0.to_le_bytes()]))
+    }
+
+    /// The key of a job as LAUNCH carries it: xored with a pad that the session key to the node
+    /// (`self`) gives. The same pad hides one key only, since a job has one.
+    pub fn wrap_job_key(&self, job: JobId, job_key: Key) -> [u8; KEY_LEN] {
+        let pad = self.mac(&[b"hearth job pad\0\0", &job.0.to_le_bytes()]);
+        core::array::from_fn(|index| pad[index] ^ job_key.0[index])
+    }
+
+    /// The key that [`Key::wrap_job_key`] wrapped.
+    pub fn unwrap_job_key(&self, job: JobId, wrapped: [u8; KEY_LEN]) -> Key {
+        Key(self.wrap_job_key(job, Key(wrapped)))
+    }
+
     /// The key of what the ranks of a job say to one another in one epoch of its member list, from
-    /// the peer key (`self`).
+    /// the job's key (`self`).
     pub fn exchange_key(&self, job: JobId, epoch: u16) -> Key {
         Key(self.mac(&[
             b"hearth exchange\0",
             &job.0.to_le_bytes(),
             &epoch.to_le_bytes(),
         ]))
+    }
+
+    /// The key of all casts of one run of the control node, from the peer key (`self`).
+    pub fn casts_key(&self) -> Key {
+        Key(self.mac(&[b"hearth casts\0\0\0\0"]))
+    }
+
+    /// The key of the overlay of one run of the control node, from the peer key (`self`).
+    pub fn overlay_key(&self) -> Key {
+        Key(self.mac(&[b"hearth overlay\0\0"]))
     }
 
     /// The key of the file calls of one rank of a job, from the key of its node (`self`): the I/O

@@ -5,11 +5,13 @@
 //! - [`tag`]: the tag of bulk data that is sealed packet by packet.
 //! - [`window`]: which numbers were seen, for everything that is sealed.
 //! - [`datagram`]: the envelope of every message, its checked view and its seal.
+//! - [`envelope`]: numbers of datagrams between peers, and who may open them.
 //! - [`join`], [`job`], [`retention`], [`page`], [`io`], [`log`]: the payloads.
 //!
 //! Invariant: no input, however malformed, panics or is read beyond its end.
 
 pub mod datagram;
+pub mod envelope;
 pub mod field;
 pub mod io;
 pub mod job;

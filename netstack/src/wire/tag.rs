@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! NH(m)  = sum over i of (m[2i] + k[2i]) * (m[2i+1] + k[2i+1])   words of 64 bits, sum mod 2^128
-//! tag    = SipHash-2-4(k', NH(m) | number u64 | bytes of m u64 | nonce u64)
+//! tag    = SipHash-2-4(k', NH(m) | number u64 | bytes of m u64 | nonce)
 //! ```
 //!
 //! A message is taken as words of 64 bits, little-endian, with zeros up to a multiple of 16 bytes;
@@ -31,6 +31,8 @@ use crate::MAX_DATAGRAM;
 pub const LEN: usize = 8;
 /// Bytes that one multiplication takes.
 const BLOCK: usize = 16;
+/// Words of the longest nonce.
+const MAX_NONCE: usize = 2;
 /// Blocks of the longest message.
 const BLOCKS: usize = MAX_DATAGRAM.div_ceil(BLOCK);
 
@@ -61,18 +63,28 @@ impl TagKey {
     }
 
     /// The tag of a message of at most [`MAX_DATAGRAM`] bytes.
-    pub fn tag(&self, message: &[u8], number: u64, nonce: u64) -> [u8; LEN] {
+    /// The nonce, who says it to whom, has one word or two.
+    pub fn tag<const N: usize>(&self, message: &[u8], number: u64, nonce: [u64; N]) -> [u8; LEN] {
+        const { assert!(N <= MAX_NONCE) };
         let hash = self.hash(message);
-        let mut short = [0; 40];
+        let mut short = [0; 32 + 8 * MAX_NONCE];
         short[..16].copy_from_slice(&hash.to_le_bytes());
         short[16..24].copy_from_slice(&number.to_le_bytes());
         short[24..32].copy_from_slice(&(message.len() as u64).to_le_bytes());
-        short[32..].copy_from_slice(&nonce.to_le_bytes());
-        self.outer.hash(&short).to_le_bytes()
+        for (room, word) in short[32..].chunks_exact_mut(8).zip(nonce) {
+            room.copy_from_slice(&word.to_le_bytes());
+        }
+        self.outer.hash(&short[..32 + 8 * N]).to_le_bytes()
     }
 
     /// Whether this is its tag; how long that takes does not tell where they differ.
-    pub fn verify(&self, message: &[u8], number: u64, nonce: u64, tag: &[u8; LEN]) -> bool {
+    pub fn verify<const N: usize>(
+        &self,
+        message: &[u8],
+        number: u64,
+        nonce: [u64; N],
+        tag: &[u8; LEN],
+    ) -> bool {
         let expected = u64::from_le_bytes(self.tag(message, number, nonce));
         core::hint::black_box(expected ^ u64::from_le_bytes(*tag)) == 0
     }
@@ -141,22 +153,26 @@ mod tests {
                 &nonce.to_le_bytes(),
             ].concat();
             let expected = key.outer.hash(&parts).to_le_bytes();
-            prop_assert_eq!(key.tag(&message, number, nonce), expected);
-            prop_assert!(key.verify(&message, number, nonce, &expected));
+            prop_assert_eq!(key.tag(&message, number, [nonce]), expected);
+            prop_assert!(key.verify(&message, number, [nonce], &expected));
         }
 
         #[test]
         fn every_bit_counts(message in prop::collection::vec(any::<u8>(), 1..=MAX_DATAGRAM), at: prop::sample::Index, bit in 0u32..8, number: u64, nonce: u64, flip in 0u32..64) {
             let key = key();
-            let tag = key.tag(&message, number, nonce);
+            let tag = key.tag(&message, number, [nonce]);
             let mut other = message.clone();
             other[at.index(message.len())] ^= 1 << bit;
-            prop_assert!(!key.verify(&other, number, nonce, &tag));
-            prop_assert!(!key.verify(&message, number ^ 1 << flip, nonce, &tag));
-            prop_assert!(!key.verify(&message, number, nonce ^ 1 << flip, &tag));
+            prop_assert!(!key.verify(&other, number, [nonce], &tag));
+            prop_assert!(!key.verify(&message, number ^ 1 << flip, [nonce], &tag));
+            prop_assert!(!key.verify(&message, number, [nonce ^ 1 << flip], &tag));
+            let both = [flip.into(), nonce];
+            let tag_of_both = key.tag(&message, number, both);
+            prop_assert!(!key.verify(&message, number, [both[1], both[0]], &tag_of_both) || both[0] == both[1]);
+            prop_assert!(!key.verify(&message, number, [nonce], &tag_of_both));
             let mut wrong = tag;
             wrong[flip as usize / 8] ^= 1 << (flip % 8);
-            prop_assert!(!key.verify(&message, number, nonce, &wrong));
+            prop_assert!(!key.verify(&message, number, [nonce], &wrong));
         }
     }
 
@@ -164,7 +180,7 @@ mod tests {
     fn zeros_at_the_end_are_part_of_a_message() {
         let key = key();
         let mut tags: Vec<_> = (0..=64)
-            .map(|length| key.tag(&vec![0; length], 1, 0))
+            .map(|length| key.tag(&vec![0; length], 1, [0]))
             .collect();
         tags.sort_unstable();
         tags.dedup();
@@ -178,6 +194,6 @@ mod tests {
         words.dedup();
         assert_eq!(words.len(), 2 * BLOCKS);
         let other = TagKey::new(&Key([1; 16]));
-        assert_ne!(other.tag(b"one", 1, 0), key().tag(b"one", 1, 0));
+        assert_ne!(other.tag(b"one", 1, [0]), key().tag(b"one", 1, [0]));
     }
 }

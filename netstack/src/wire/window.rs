@@ -16,6 +16,19 @@ pub struct ReplayWindow {
 }
 
 impl ReplayWindow {
+    /// A window that takes no number up to this one.
+    pub fn beyond(newest: u64) -> Self {
+        ReplayWindow {
+            newest,
+            seen: u64::MAX,
+        }
+    }
+
+    /// The highest number that was taken.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// Takes note of `seq`; false when it was seen before or is too old to tell.
     ///
     /// Invariant: called only for authenticated numbers, or anybody could move the window.

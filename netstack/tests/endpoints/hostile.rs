@@ -293,7 +293,11 @@ fn a_launch_that_was_overtaken_by_a_later_one_is_not_taken() {
             job: JobId(job),
             ..launch_of_nothing()
         };
-        let command = Command::Launch { spec, block: None };
+        let command = Command::Launch {
+            spec,
+            wrapped_key: [0; 16],
+            block: None,
+        };
         let header = Header {
             kind: Kind::Command,
             node: NodeId(3),
@@ -353,7 +357,11 @@ fn a_retain_message_that_was_overtaken_or_comes_late_changes_nothing() {
             job: JobId(job),
             ..launch_of_nothing()
         };
-        Command::Launch { spec, block: None }
+        Command::Launch {
+            spec,
+            wrapped_key: [0; 16],
+            block: None,
+        }
     };
     pair.take_node_events();
     let events = send(&mut pair, 1002, retain(9));

@@ -4,6 +4,7 @@ mod agreement;
 mod hostile;
 mod jobs;
 mod joining;
+mod keys;
 mod log;
 mod outlive;
 mod ranks;

@@ -88,7 +88,12 @@ fn the_policy_and_the_launch_block_come_with_the_launch() {
         pair.control.launch(pair.now, spec).expect("the node is up");
         pair.settle();
         let events = pair.take_node_events();
-        let [node::Event::Launch { spec, block: came }] = &events[..] else {
+        let [
+            node::Event::Launch {
+                spec, block: came, ..
+            },
+        ] = &events[..]
+        else {
             panic!("{events:?}");
         };
         assert_eq!((spec.retention, spec.start), (retention, StartMode::AtOnce));

@@ -14,7 +14,8 @@ use netstack::page::{FRAGMENT, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object,
 use netstack::retention::{CHANGES_MAX, HOLDINGS_MAX};
 use netstack::time::Micros;
 use netstack::vitals::{BootTimings, Vitals};
-use netstack::wire::datagram::{Kind, OVERHEAD, VERSION};
+use netstack::wire::datagram::{Kind, VERSION};
+use netstack::wire::envelope;
 use netstack::wire::io::{Done, IoReply, emit_call};
 use netstack::wire::job::{
     ClaimAck, Command, CommandAck, INLINE_BLOCK_MAX, JobAck, JobStatus, LAUNCH_LEN,
@@ -83,6 +84,7 @@ fn payloads_are_as_long_as_documented() {
         control: ControlEpoch(1),
         session: 1,
         timing,
+        control_time_us: 1,
         wrapped_peer_key: [0; 16],
     };
     let refuse = Refuse {
@@ -127,6 +129,7 @@ fn payloads_are_as_long_as_documented() {
     let signal = payload(|w| signal.emit(w)).len();
     let launch = Command::Launch {
         spec: small_launch(0),
+        wrapped_key: [0; 16],
         block: None,
     };
     let launch = payload(|w| launch.emit(w)).len();
@@ -304,7 +307,7 @@ fn messages_of_casts_are_as_long_as_documented() {
         (77, Message::EndAck { number }, 0, ""),
     ];
     for (kind, message, each, unit) in cases {
-        let fixed = message.wire_bytes() - OVERHEAD - each;
+        let fixed = message.wire_bytes() - envelope::OVERHEAD - each;
         let length = match each {
             0 => format!("{fixed}{unit}"),
             each => format!("{fixed} + {each}{unit}"),

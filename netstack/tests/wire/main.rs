@@ -199,10 +199,21 @@ type Order = (Command<'static>, Option<Vec<u8>>);
 
 fn with_block((command, block): &Order) -> Command<'_> {
     match (*command, block) {
-        (Command::Launch { mut spec, .. }, Some(block)) => {
+        (
+            Command::Launch {
+                mut spec,
+                wrapped_key,
+                ..
+            },
+            Some(block),
+        ) => {
             spec.launch_block_bytes = block.len() as u32;
             let block = Some(&block[..]);
-            Command::Launch { spec, block }
+            Command::Launch {
+                spec,
+                wrapped_key,
+                block,
+            }
         }
         (command, _) => command,
     }
@@ -236,7 +247,14 @@ fn order() -> impl Strategy<Value = Order> {
             .prop_map(|(id, program)| Command::Drop { id, program }),
     ];
     prop_oneof![
-        (launch(), block).prop_map(|(spec, block)| (Command::Launch { spec, block: None }, block)),
+        (launch(), block).prop_map(|(spec, block)| (
+            Command::Launch {
+                spec,
+                wrapped_key: [6; 16],
+                block: None
+            },
+            block
+        )),
         plain.prop_map(|command| (command, None)),
     ]
 }
@@ -337,7 +355,7 @@ proptest! {
         let [heartbeat, lost_after, reboot_silence] = t.map(Micros);
         let timing = Timing { heartbeat, lost_after, reboot_silence, keep_job: Micros(keep) };
         let [hello_seq, control, session] = n;
-        let welcome = Welcome { hello_seq, control: ControlEpoch(control), session, timing, wrapped_peer_key };
+        let welcome = Welcome { hello_seq, control: ControlEpoch(control), session, timing, control_time_us: n[0], wrapped_peer_key };
         prop_assert_eq!(Welcome::parse(&payload(|w| welcome.emit(w))), Ok(welcome));
     }
 
@@ -590,6 +608,7 @@ fn a_message_cut_anywhere_is_refused() {
     let commands = [
         Command::Launch {
             spec: small_launch(5),
+            wrapped_key: [6; 16],
             block: Some(b"block"),
         },
         Command::Start { job },
@@ -652,7 +671,14 @@ fn a_launch_of_a_rank_that_there_is_not_is_refused() {
             size,
             ..small_launch(launch_block_bytes)
         };
-        let bytes = payload(|w| Command::Launch { spec, block: None }.emit(w));
+        let bytes = payload(|w| {
+            Command::Launch {
+                spec,
+                wrapped_key: [6; 16],
+                block: None,
+            }
+            .emit(w)
+        });
         let what = format!("{ranks} ranks from {rank} on of {size}, {launch_block_bytes} bytes");
         assert_eq!(Command::parse(&bytes).is_ok(), is_good, "{what}");
     }
@@ -662,7 +688,12 @@ fn a_launch_of_a_rank_that_there_is_not_is_refused() {
 fn what_contradicts_itself_is_refused() {
     let launch = payload(|w| {
         let spec = small_launch(0);
-        Command::Launch { spec, block: None }.emit(w);
+        Command::Launch {
+            spec,
+            wrapped_key: [6; 16],
+            block: None,
+        }
+        .emit(w);
     });
     // Reuse, keep, verify, flags: the first value that means nothing.
     for (offset, value) in [(88, 3), (89, 3), (90, 3), (91, 32)] {

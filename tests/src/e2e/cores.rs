@@ -79,6 +79,11 @@ fn backtraces(program: &str, core: &Path) -> Result<()> {
         "-ex",
         "bt",
         "-ex",
+        // Number, code and address: SEGV_MAPERR at what the program wrote to.
+        "print $_siginfo.si_signo * 100 + $_siginfo.si_code",
+        "-ex",
+        "print $_siginfo._sifields._sigfault.si_addr",
+        "-ex",
         "print (int)known_number",
         "-ex",
         "print (char)*(char*)heap",
@@ -95,6 +100,8 @@ fn backtraces(program: &str, core: &Path) -> Result<()> {
         "third_step",
         "second_step",
         "first_step",
+        "= 1101",
+        "(void *) 0x40",
         "= 424242",
         "= 104 'h'",
     ];

@@ -44,8 +44,10 @@ export class NodeView {
     const { all, own } = this.app.shown();
     const job = this.app.jobs.find((known) => known.id === jobs[index]);
     const running = jobs[index] ? el("span", {}, jobLink(jobs[index]), job ? ` ${job.name}` : "") : "none";
+    const valueOf = (name) => all && all[this.app.metrics.findIndex((metric) => metric.name === name)];
     const pairs = [
       ["State", state(healths[index])], ["Drained", drained[this.number]], ["Job", running],
+      ["Cores", valueOf("hearth_node_cores")], ["Threads", valueOf("hearth_node_threads")],
       ["Address", node.address], ["MAC", node.mac],
     ];
     // What programs count is known of now, and of the instant of a pause.

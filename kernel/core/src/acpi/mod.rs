@@ -48,6 +48,10 @@ pub trait FirmwareMemory {
 pub struct Machine {
     /// Processors that can be used, each once, by rising APIC id (MADT).
     pub processors: Vec<Processor>,
+    /// Records of processors that cannot be used.
+    pub disabled: usize,
+    /// Records of processors that another one has named.
+    pub listed_twice: usize,
     /// I/O APICs (MADT).
     pub io_apics: Vec<IoApic>,
     /// Memory and the nearness domain it belongs to (SRAT).
@@ -147,6 +151,8 @@ impl Machine {
     /// One of which nothing is known.
     pub const UNKNOWN: Self = Self {
         processors: Vec::new(),
+        disabled: 0,
+        listed_twice: 0,
         io_apics: Vec::new(),
         memory: Vec::new(),
         config_windows: Vec::new(),

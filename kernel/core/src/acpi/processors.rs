@@ -50,21 +50,30 @@ impl Machine {
     pub(super) fn add_madt(&mut self, table: &[u8]) {
         for (kind, record) in records(table, MADT_RECORDS) {
             match kind {
-                0 => self.add_processor(local_apic(record)),
+                0 => self.add_processor(local_apic(record), BROADCAST),
                 1 => self.io_apics.extend(io_apic(record)),
-                9 => self.add_processor(local_x2apic(record)),
+                9 => self.add_processor(local_x2apic(record), BROADCAST_X2APIC),
                 _ => {}
             }
         }
         self.processors.sort_unstable_by_key(|one| one.apic_id);
+        let listed = self.processors.len();
         self.processors.dedup_by_key(|one| one.apic_id);
+        self.listed_twice += listed - self.processors.len();
     }
 
-    fn add_processor(&mut self, apic_id: Option<u32>) {
-        self.processors.extend(apic_id.map(|apic_id| Processor {
-            apic_id,
-            domain: None,
-        }));
+    /// Adds a processor by its id and flags; `all` is the id that is no processor's.
+    fn add_processor(&mut self, listed: Option<(u32, u32)>, all: u32) {
+        match listed {
+            Some((apic_id, flags)) if flags & ENABLED != 0 && apic_id != all => {
+                self.processors.push(Processor {
+                    apic_id,
+                    domain: None,
+                });
+            }
+            Some(_) => self.disabled += 1,
+            None => {}
+        }
     }
 
     pub(super) fn add_srat(&mut self, table: &[u8]) {
@@ -89,15 +98,13 @@ impl Machine {
     }
 }
 
-/// APIC id of an enabled processor.
-fn local_apic(record: &[u8]) -> Option<u32> {
-    let apic_id = u32::from(*record.get(3)?);
-    (u32_at(record, 4)? & ENABLED != 0 && apic_id != BROADCAST).then_some(apic_id)
+/// APIC id and flags of a processor.
+fn local_apic(record: &[u8]) -> Option<(u32, u32)> {
+    Some((u32::from(*record.get(3)?), u32_at(record, 4)?))
 }
 
-fn local_x2apic(record: &[u8]) -> Option<u32> {
-    let apic_id = u32_at(record, 4)?;
-    (u32_at(record, 8)? & ENABLED != 0 && apic_id != BROADCAST_X2APIC).then_some(apic_id)
+fn local_x2apic(record: &[u8]) -> Option<(u32, u32)> {
+    Some((u32_at(record, 4)?, u32_at(record, 8)?))
 }
 
 fn io_apic(record: &[u8]) -> Option<IoApic> {

@@ -136,6 +136,7 @@ fn processors_of_both_forms_are_listed_once_with_their_domains() {
     let processors = machine.processors.iter();
     let processors: Vec<_> = processors.map(|one| (one.apic_id, one.domain)).collect();
     assert_eq!(processors, [(0, Some(0x201)), (1, None), (300, Some(7))]);
+    assert_eq!((machine.disabled, machine.listed_twice), (4, 1));
     let io_apic = IoApic {
         registers: PhysAddr::new(0xfec0_0000),
         first_input: 24,

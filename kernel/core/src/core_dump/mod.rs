@@ -23,6 +23,7 @@ use crate::addr::PAGE_SIZE;
 use crate::crash::Registers;
 use crate::loader::Image;
 use crate::paging::entry::Protection;
+use crate::signals::Info;
 
 /// Runs of pages of a core file; each has a header of 56 bytes.
 pub const RUNS_MAX: usize = 1024;
@@ -57,6 +58,8 @@ pub struct Program<'a> {
     pub pid: u32,
     /// The signal that ended it.
     pub signal: u8,
+    /// What came with the signal.
+    pub info: Info,
     /// Its name, as its first argument says.
     pub name: &'a [u8],
     /// Where it lies.

@@ -13,6 +13,7 @@ const PRSTATUS: u32 = 1;
 const FPREGSET: u32 = 2;
 const PRPSINFO: u32 = 3;
 const AUXV: u32 = 6;
+const SIGINFO: u32 = 0x5349_4749;
 const X86_XSTATE: u32 = 0x202;
 
 /// Bytes of `struct elf_prstatus`, and where its fields are.
@@ -47,6 +48,9 @@ pub(super) fn all(program: &Program<'_>) -> Vec<u8> {
         status(&mut out, thread, program.signal);
     }
     note(&mut out, b"CORE\0", PRPSINFO, &info(program));
+    // Readers take it for the thread above.
+    let signal = program.info.to_bytes(program.signal);
+    note(&mut out, b"CORE\0", SIGINFO, &signal);
     note(&mut out, b"CORE\0", AUXV, &vector(program.image));
     if let Some(thread) = first {
         state(&mut out, thread, program.components);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::loader::synthetic;
+use crate::signals::code;
 use std::vec;
 
 fn run(start: u64, pages: u64, is_data: bool) -> Run {
@@ -32,6 +33,7 @@ fn planned(runs: Vec<Run>, limit: u64) -> Option<Plan> {
     let program = Program {
         pid: 2,
         signal: 11,
+        info: Info::fault(code::SEGV_MAPERR, 0x40),
         name: b"/home/eve/app",
         image: &image,
         threads: &threads(),
@@ -114,7 +116,7 @@ fn every_thread_has_its_registers_and_the_one_that_ended_it_is_first() {
     let plan = planned(vec![run(0x40_5000, 1, true)], u64::MAX).unwrap();
     let notes = notes(&plan.head);
     let kinds: Vec<u32> = notes.iter().map(|note| note.1).collect();
-    assert_eq!(kinds, [1, 3, 6, 2, 0x202, 1, 2, 0x202]);
+    assert_eq!(kinds, [1, 3, 0x5349_4749, 6, 2, 0x202, 1, 2, 0x202]);
     let status = |index: usize| {
         let bytes = &notes[index].2;
         assert_eq!(bytes.len(), 336);
@@ -122,17 +124,28 @@ fn every_thread_has_its_registers_and_the_one_that_ended_it_is_first() {
         (half(bytes, 32), rip, u32::from(bytes[12]))
     };
     assert_eq!(status(0), (3, 0x40_1136, 11));
-    assert_eq!(status(5), (2, 0x40_1200, 11));
+    assert_eq!(status(6), (2, 0x40_1200, 11));
     assert_eq!(word(&notes[0].2, 112 + 21 * 8), 0x1234, "the base of FS");
     assert_eq!(notes[1].2.len(), 136);
     assert_eq!(&notes[1].2[40..44], b"app\0");
-    let entry = notes[2].2.chunks(16).find(|pair| word(pair, 0) == 9);
+    let entry = notes[3].2.chunks(16).find(|pair| word(pair, 0) == 9);
     assert_eq!(word(entry.unwrap(), 8), synthetic::image().entry);
     assert_eq!(
-        (notes[4].0.as_slice(), notes[4].2.len()),
+        (notes[5].0.as_slice(), notes[5].2.len()),
         (&b"LINUX\0"[..], 832)
     );
-    assert_eq!(word(&notes[4].2, 464), 7, "the components");
+    assert_eq!(word(&notes[5].2, 464), 7, "the components");
+}
+
+#[test]
+fn what_came_with_the_signal_is_a_note_behind_the_registers_of_its_thread() {
+    let plan = planned(vec![run(0x40_5000, 1, true)], u64::MAX).unwrap();
+    let (name, kind, info) = &notes(&plan.head)[2];
+    assert_eq!((name.as_slice(), *kind), (&b"CORE\0"[..], 0x5349_4749));
+    // si_signo, si_errno, si_code, si_addr.
+    assert_eq!(info.len(), 128);
+    assert_eq!((half(info, 0), half(info, 4), half(info, 8)), (11, 0, 1));
+    assert_eq!(word(info, 16), 0x40);
 }
 
 #[test]

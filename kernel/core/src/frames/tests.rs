@@ -244,3 +244,35 @@ proptest! {
         }
     }
 }
+
+/// What is zeroed without the allocator is what it gives out next, one frame or a row.
+#[test]
+fn frames_are_zeroed_ahead() {
+    let (mut frames, mut mem) = allocator();
+    let owner = Owner::program(1);
+    // One that somebody has used.
+    let used = frames.alloc(&mut mem, owner).unwrap();
+    mem.fill(used, 7);
+    frames.free(used);
+    assert!(!frames.is_next_zeroed(1));
+    let aside = frames.take_unzeroed(1).unwrap();
+    assert_eq!(aside, used);
+    assert_eq!(frames.check_tags(), Ok(()));
+    let other = frames.alloc(&mut mem, owner).unwrap();
+    assert_ne!(other, aside, "what is aside is nobody else's");
+    mem.zero_frame(aside);
+    frames.give_zeroed(aside, 1);
+    assert!(frames.is_next_zeroed(1) && frames.take_unzeroed(1).is_none());
+    assert_eq!(frames.check_tags(), Ok(()));
+    // It is not zeroed again.
+    mem.fill(aside, 9);
+    assert_eq!(frames.alloc(&mut mem, owner), Some(aside));
+    assert!(!mem.is_zero(aside));
+    let row = frames.take_unzeroed(4).unwrap();
+    assert!(row.is_aligned(4 * PAGE_SIZE));
+    frames.give_zeroed(row, 4);
+    assert!(frames.is_next_zeroed(4));
+    let given = frames.alloc_contiguous(&mut mem, 4, 4 * PAGE_SIZE, owner);
+    assert_eq!(given, Some(row));
+    assert_eq!(frames.check_tags(), Ok(()));
+}

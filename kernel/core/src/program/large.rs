@@ -11,6 +11,7 @@
 
 use super::{Machine, Memory, frames_left};
 use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, VirtAddr};
+use crate::fault::{self, Access, Decision};
 use crate::paging::PageSize;
 use crate::paging::entry::Attributes;
 use crate::space::Pages;
@@ -28,11 +29,7 @@ impl Memory {
         attributes: Attributes,
     ) -> bool {
         let page = VirtAddr::new(page.as_u64() & !(LARGE_PAGE_SIZE - 1));
-        let total = machine.with(|_, frames| frames.usage().total);
-        let room = frames_left(machine) >= total / 2 + IN_LARGE
-            && self.pages_max.saturating_sub(self.committed()) >= IN_LARGE;
-        // A table of the last level is there for small pages only.
-        if !room || !self.seeks_rows || self.table.has_last_table(machine.mem(), page) {
+        if !self.may_be_large(machine, page) {
             return false;
         }
         let owner = self.owner;
@@ -51,6 +48,35 @@ impl Memory {
         self.large += 1;
         self.charge(IN_LARGE);
         true
+    }
+
+    /// Whether the node has room for a large page at `page`.
+    fn may_be_large<M: Machine>(&self, machine: &mut M, page: VirtAddr) -> bool {
+        let total = machine.with(|_, frames| frames.usage().total);
+        let room = frames_left(machine) >= total / 2 + IN_LARGE
+            && self.pages_max.saturating_sub(self.committed()) >= IN_LARGE;
+        // A table of the last level is there for small pages only.
+        room && self.seeks_rows && !self.table.has_last_table(machine.mem(), page)
+    }
+
+    /// How many frames a first touch of `address` gets that are to be zeroed before: 0 where it is
+    /// none, or where they are zero-filled.
+    pub fn unzeroed<M: Machine>(&self, machine: &mut M, address: u64, access: Access) -> u64 {
+        let mem = machine.mem();
+        let leaf = VirtAddr::try_new(address).and_then(|at| self.table.translate(mem, at));
+        let available = self.available(machine);
+        let decision = fault::decide(&self.space, address, access, leaf, available);
+        let Decision::ZeroFill { page, large, .. } = decision else {
+            return 0;
+        };
+        let count = match large && self.may_be_large(machine, page) {
+            true => IN_LARGE,
+            false => 1,
+        };
+        match machine.with(|_, frames| frames.is_next_zeroed(count)) {
+            true => 0,
+            false => count,
+        }
     }
 
     /// Whether there are frames for what [`Memory::cut_large`] may have to split; before anything

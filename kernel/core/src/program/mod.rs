@@ -33,7 +33,7 @@ mod steps;
 
 use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault::{self, Access, Cause, Decision};
-use crate::frames::{FrameAllocator, Owner};
+use crate::frames::{Deferring, FrameAllocator, Owner};
 use crate::loader::Image;
 use crate::objects::FrameIndex;
 use crate::pagehash::PageHashes;
@@ -48,8 +48,8 @@ use alloc::vec::Vec;
 pub use fetching::Fetch;
 use hearth_abi::errno::Errno;
 pub use pristine::PRISTINE_MAX;
+use pristine::Pristine;
 pub(crate) use pristine::Tails;
-use pristine::{Pristine, free_of};
 pub use steps::STEP_PAGES;
 use steps::Steps;
 
@@ -529,37 +529,38 @@ impl Memory {
 
     /// A step of [`Self::release`].
     fn release_part<M: Machine>(&mut self, machine: &mut M, (first, last): (VirtAddr, VirtAddr)) {
-        let (mut pages, mut warm, mut used, mut large, mut lost) = (0, 0, 0, 0, 0);
+        let (mut used, mut large, mut lost) = (0, 0, 0);
+        let table = self.table;
         let remembered = machine.with(|mem, frames| {
-            let before = frames.usage().kernel;
-            let remembered = self
-                .table
-                .unmap_range(mem, frames, first, last, |frames, leaf| {
-                    if matches!(leaf.attributes.class, Class::Object | Class::SharedMemory) {
-                        return;
-                    }
-                    used += u64::from(leaf.attributes.ahead && leaf.accessed);
-                    large += u64::from(leaf.size == PageSize::Large);
-                    for frame in frames_of(&leaf) {
-                        match free_of(frames, frame) {
-                            true => warm += 1,
-                            false => pages += 1,
-                        }
-                        lost += u64::from(leaf.attributes.class != Class::Private);
-                    }
-                });
-            self.tables -= before - frames.usage().kernel;
-            remembered
+            let tables = &mut Deferring(frames);
+            table.unmap_range(mem, tables, first, last, |Deferring(frames), leaf| {
+                if matches!(leaf.attributes.class, Class::Object | Class::SharedMemory) {
+                    return;
+                }
+                used += u64::from(leaf.attributes.ahead && leaf.accessed);
+                large += u64::from(leaf.size == PageSize::Large);
+                for frame in frames_of(&leaf) {
+                    frames.defer_free(frame);
+                    lost += u64::from(leaf.attributes.class != Class::Private);
+                }
+            })
         });
-        self.pages -= pages;
-        self.warm -= warm;
         self.large -= large;
         self.discarded += lost;
         self.counts.used += used;
-        // Before any frame freed above is given out again.
         if remembered {
             machine.invalidate(first, last);
         }
+        self.free_deferred(machine);
+    }
+
+    /// Gives back the frames that were noted while a part of the table was taken away; all cores
+    /// have forgotten them.
+    fn free_deferred<M: Machine>(&mut self, machine: &mut M) {
+        let freed = machine.with(|_, frames| frames.free_deferred());
+        self.pages -= freed.pages;
+        self.warm -= freed.lent;
+        self.tables -= freed.tables;
     }
 
     /// Maps a zero-filled frame; `None` when memory is used up.
@@ -601,15 +602,17 @@ impl Memory {
     ) -> bool {
         let mapped = machine.with(|mem, frames| {
             let before = frames.usage().kernel;
-            let mapped = self.table.map(mem, frames, page, frame, size, attributes);
+            let tables = &mut Deferring(frames);
+            let mapped = self.table.map(mem, tables, page, frame, size, attributes);
             self.tables += frames.usage().kernel - before;
             mapped
         });
         match mapped {
             Ok(()) => true,
             Err(MapError::OutOfFrames) => {
-                // Tables that were made on the way and given back.
+                // Tables that were made on the way and are empty again.
                 machine.invalidate(page, page);
+                self.free_deferred(machine);
                 false
             }
             Err(error) => panic!("{page:?} cannot be mapped: {error:?}"),

@@ -5,10 +5,10 @@
 
 use alloc::vec::Vec;
 
-use super::{AHEAD_FRAMES_MIN, Machine, Memory, ends, frames_left};
+use super::{AHEAD_FRAMES_MIN, Machine, Memory, Steps, ends, frames_left};
 use crate::addr::{PhysAddr, USER_END, VirtAddr};
 use crate::fault::{self, Cause};
-use crate::frames::{FrameAllocator, State};
+use crate::frames::{Deferring, FrameAllocator, State};
 use crate::loader::SEGMENTS_MAX;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{Fate, PageSize};
@@ -198,29 +198,30 @@ impl Memory {
     }
 
     fn shed_unused<M: Machine>(&mut self, machine: &mut M) {
-        let (mut pages, mut tables) = (0, 0);
-        machine.with(|mem, frames| {
-            let kernel = frames.usage().kernel;
-            self.table.sift(mem, frames, ends(ALL), |frames, leaf| {
-                let class = leaf.attributes.class;
-                let warm = frames.state(leaf.frame).0 == State::Retained;
-                if !warm || leaf.accessed || class == Class::Private {
-                    return Fate::Keep;
-                }
-                for frame in frames_of(&leaf) {
-                    free_of(frames, frame);
-                    pages += 1;
-                }
-                Fate::Remove
+        let table = self.table;
+        let mut steps = Steps::new(table, ends(ALL));
+        while let Some((first, last)) = steps.next(machine) {
+            let mut pages = 0;
+            machine.with(|mem, frames| {
+                let tables = &mut Deferring(frames);
+                table.sift(mem, tables, (first, last), |Deferring(frames), leaf| {
+                    let class = leaf.attributes.class;
+                    let warm = frames.state(leaf.frame).0 == State::Retained;
+                    if !warm || leaf.accessed || class == Class::Private {
+                        return Fate::Keep;
+                    }
+                    for frame in frames_of(&leaf) {
+                        frames.defer_free(frame);
+                        pages += 1;
+                    }
+                    Fate::Remove
+                });
             });
-            tables = kernel - frames.usage().kernel;
-        });
-        self.warm -= pages;
-        self.discarded += pages;
-        self.tables -= tables;
-        if pages > 0 {
-            let (first, last) = ends(ALL);
-            machine.invalidate(first, last);
+            self.discarded += pages;
+            if pages > 0 {
+                machine.invalidate(first, last);
+                self.free_deferred(machine);
+            }
         }
     }
 }

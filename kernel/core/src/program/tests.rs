@@ -19,6 +19,8 @@ pub(super) struct Fake {
     pub(super) frames: FrameAllocator,
     kernel: PageTable,
     invalidated: u64,
+    /// Frames that could be given out when translations were forgotten last.
+    available: u64,
 }
 
 impl Fake {
@@ -39,6 +41,7 @@ impl Fake {
             frames,
             kernel,
             invalidated: 0,
+            available: 0,
         }
     }
 }
@@ -54,6 +57,7 @@ impl Machine for Fake {
     fn invalidate(&mut self, first: VirtAddr, last: VirtAddr) {
         assert!(first <= last);
         self.invalidated += 1;
+        self.available = self.frames.usage().available();
     }
 }
 
@@ -354,6 +358,43 @@ fn tables_of_a_failed_mapping_are_forgotten() {
     );
     assert_eq!(machine.invalidated, before + 1);
     assert_eq!(machine.frames.usage().available(), 3);
+    // The frame of the page is not in any table yet.
+    assert_eq!(machine.available, 0, "a table was freed too early");
+}
+
+/// A frame that is given back before all cores have forgotten it is another's while they write to
+/// it.
+#[test]
+fn frames_are_given_back_when_they_are_forgotten_and_not_before() {
+    let mut machine = Fake::new();
+    let mut program = Program::start(&mut machine, 1);
+    let at = program.map(&mut machine, 0x8000);
+    let heap = program.memory.brk(&mut machine, 0);
+    program.memory.brk(&mut machine, heap + 0x2000);
+    type Act = fn(&mut Memory, &mut Fake, u64);
+    let acts: [(u64, Act); 4] = [
+        (at, |memory, machine, at| {
+            memory.munmap(machine, at, 0x1000).unwrap();
+        }),
+        (at + 0x1000, |memory, machine, at| {
+            memory.discard(machine, at, 0x1000).unwrap();
+        }),
+        (heap + 0x1000, |memory, machine, at| {
+            memory.brk(machine, at);
+        }),
+        // The last page, and with it the table.
+        (at + 0x2000, |memory, machine, at| {
+            memory.munmap(machine, at, 0x6000).unwrap();
+        }),
+    ];
+    for (place, act) in acts {
+        program.write(&mut machine, place, &[7]).unwrap();
+        let (forgotten, before) = (machine.invalidated, machine.frames.usage().available());
+        act(&mut program.memory, &mut machine, place);
+        assert_eq!(machine.invalidated, forgotten + 1, "{place:#x}");
+        assert_eq!(machine.available, before, "{place:#x} was freed too early");
+        assert!(machine.frames.usage().available() > before, "{place:#x}");
+    }
 }
 
 #[test]

@@ -35,9 +35,10 @@ use netstack::vitals::CastVitals;
 use netstack::wire::key::Key;
 
 use crate::drivers::nic::RECEIVE_ENTRIES;
+use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
 use crate::net;
-use crate::process::Hardware;
+use crate::process::services::CastPage;
 use store::{CastStore, Places, part_of};
 use table::Tables;
 
@@ -90,17 +91,6 @@ enum Kind {
     Table(JobId, u64),
 }
 
-/// Where a page of a program's image is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CastPage {
-    /// In the store.
-    Here,
-    /// Its block is going to arrive.
-    Coming,
-    /// No cast brings it.
-    Absent,
-}
-
 /// Casts on this node.
 #[derive(Debug, Default)]
 pub struct Casts {
@@ -137,6 +127,20 @@ impl Casts {
         // Control may have come back under another address.
         self.member = Some(Member::new(config, now));
         self.key = Some(key);
+    }
+
+    /// The node has joined at this time of the control node, in microseconds.
+    pub fn begin_at(&mut self, now: Instant, time: u64) {
+        if let Some(member) = &mut self.member {
+            member.begin_at(now, time);
+        }
+    }
+
+    /// It is this time at the control node.
+    pub fn set_time(&mut self, now: Instant, time: u64) {
+        if let Some(member) = &mut self.member {
+            member.set_time(now, time);
+        }
     }
 
     /// Whether a cast is unfinished in which this node has a part: while a program computes, the

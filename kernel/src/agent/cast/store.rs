@@ -13,36 +13,15 @@ use kernel_core::addr::{PAGE_SIZE, PhysAddr};
 use kernel_core::objects::{self, ObjectId, Objects, Spec};
 use kernel_core::pagehash;
 use kernel_core::phys::PhysMem;
-use kernel_core::retention::{ProgramId, Resident, Retained, WarmTable};
+use kernel_core::retention::{ProgramId, WarmTable};
 use netstack::broadcast::hashes::Hasher;
 use netstack::broadcast::{self, NoRoom, Store};
 use netstack::ids::CastId;
 
 use super::Entry;
+use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
-use crate::process::Hardware;
-
-/// The program that runs, as far as others may read its pages.
-#[derive(Debug)]
-pub struct Running {
-    /// Which.
-    pub program: ProgramId,
-    /// Its pages.
-    pub resident: Resident,
-    /// It was launched on pages of an earlier run.
-    pub warm: bool,
-}
-
-impl Running {
-    /// A program that has ended, until it is back among the warm ones.
-    pub fn kept(retained: &Retained) -> Self {
-        Self {
-            program: *retained.program(),
-            resident: retained.resident(),
-            warm: true,
-        }
-    }
-}
+use crate::process::services::Running;
 
 /// Everything on the node that may hold a page of an object.
 pub struct Places<'a> {

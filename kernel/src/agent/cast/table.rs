@@ -14,9 +14,9 @@ use kernel_core::objects::{InUse, Kept, Objects};
 use netstack::broadcast::table::Table;
 use netstack::ids::{JobId, Rank};
 
-use crate::agent::services::PeerLookup;
+use crate::exchange::PeerLookup;
 use crate::mm::DirectMap;
-use crate::process::Hardware;
+use crate::mm::Hardware;
 
 /// Tables that a node keeps: of the job it has, and of some that are about to be launched.
 const TABLES_MAX: usize = 4;

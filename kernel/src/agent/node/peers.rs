@@ -1,7 +1,7 @@
 //! What the node sends to other nodes: casts and the exchange share the card's transmit ring. What
 //! ranks of one node send each other goes by memory.
 //!
-//! Neighbours: `agent::cast` and `agent::exchange` say what is to be sent, [`super`] when to look.
+//! Neighbours: `agent::cast` and `exchange` say what is to be sent, [`super`] when to look.
 //!
 //! Invariant: neither keeps the other from sending, however much it has.
 
@@ -13,7 +13,7 @@ use netstack::time::Instant;
 
 use super::{Mailbox, Node};
 use crate::agent::cast::store::Places;
-use crate::agent::services::PeerLookup;
+use crate::exchange::PeerLookup;
 use crate::net;
 use crate::net::peer::PeerDatagram;
 

@@ -16,14 +16,14 @@ use netstack::page::{Object, PageRequest, PageTraffic};
 use netstack::time::Instant;
 
 use super::{Mailbox, Node, TICK, TICK_SLACK};
-use crate::agent::cast::CastPage;
-use crate::agent::cast::store::Running;
-use crate::agent::exchange::Exchange;
 use crate::agent::mailbox::SIGKILL;
 use crate::agent::ranks::Seat;
-use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup, Ranks};
-use crate::agent::shipping::Shipping;
-use crate::process::Hardware;
+use crate::exchange::{Exchange, PeerLookup};
+use crate::mm::Hardware;
+use crate::process::services::{
+    CastPage, IoCompletion, NodeServices, PageCompletion, Ranks, Running,
+};
+use crate::shipping::Shipping;
 use crate::{arch, mm, time};
 
 impl Ranks for Node {

@@ -19,7 +19,6 @@ use volatile::VolatilePtr;
 use x86_64::registers::model_specific::Msr;
 
 use super::interrupts::{SPURIOUS_VECTOR, TIMER_VECTOR};
-use crate::mm;
 
 const BASE_MSR: u32 = 0x1b;
 
@@ -103,7 +102,7 @@ pub fn init() {
     unsafe { Msr::new(BASE_MSR).write(base) };
     ACCESS.call_once(|| match mode {
         Mode::X2apic => Access::Msr,
-        Mode::Xapic(registers) => Access::Memory(mm::map_mmio(registers, REGISTERS_BYTES)),
+        Mode::Xapic(registers) => Access::Memory(super::map_registers(registers, REGISTERS_BYTES)),
     });
     set_up();
     let id = own_id();
@@ -230,7 +229,7 @@ pub(super) fn send_to(id: u32, message: Message) {
 }
 
 /// This core's APIC id as it is in the tables of firmware.
-pub(super) fn this_id() -> u32 {
+pub fn this_id() -> u32 {
     own_id()
 }
 
@@ -287,7 +286,7 @@ pub fn nmi_to_self() -> (u32, u32) {
 
 /// Where the registers lie in xAPIC mode.
 #[cfg(feature = "ktest")]
-pub fn physical_address() -> mm::PhysAddr {
+pub fn physical_address() -> kernel_core::addr::PhysAddr {
     // SAFETY: the CPU has an APIC (`init`), so it has this register.
-    mm::PhysAddr::new(unsafe { Msr::new(BASE_MSR).read() } & apic::BASE_ADDRESS)
+    kernel_core::addr::PhysAddr::new(unsafe { Msr::new(BASE_MSR).read() } & apic::BASE_ADDRESS)
 }

@@ -6,26 +6,23 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel_core::interrupts::Class;
+use netstack::time::Micros;
 use x86_64::instructions::interrupts;
 
-use super::{cores, timer, tsc};
-use crate::time::{self, Instant, Micros};
+use super::{timer, tsc};
 
 /// Counts of the time-stamp counter spent in HLT.
 static IDLE_COUNTS: AtomicU64 = AtomicU64::new(0);
 /// The time-stamp counter when HLT returned last.
 static WOKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Sleeps until an interrupt comes, at most until `deadline`; returns at once when that has
-/// passed. It may return early: the caller looks at what it waits for and at the clock.
+/// Sleeps until an interrupt comes, for so long at most. It may return early: the caller looks at
+/// what it waits for and at the clock. `time::sleep_until` takes a deadline.
 ///
 /// A device that interrupts between the caller's last look and this call is not missed: the
 /// interrupt stays pending until STI, whose one-instruction shadow reaches into HLT.
-pub fn wait(deadline: Instant) {
-    if deadline <= time::now() {
-        return;
-    }
-    timer::arm(deadline, Class::Heartbeat);
+pub fn sleep(most: Micros) {
+    timer::arm(most, Class::Heartbeat);
     let asleep = tsc();
     interrupts::enable_and_hlt();
     interrupts::disable();
@@ -38,7 +35,7 @@ pub fn wait(deadline: Instant) {
 }
 
 /// Takes interrupts that came after the last sleep ended. To be called by who has just silenced a
-/// device, as [`wait`] does with the timer, so that what it sent last is not left over for the next
+/// device, as [`sleep`] does with the timer, so that what it sent last is not left over for the next
 /// program.
 pub fn absorb() {
     interrupts::enable();
@@ -47,19 +44,7 @@ pub fn absorb() {
     interrupts::disable();
 }
 
-/// Time that this core, the boot core, has spent asleep since start.
-pub fn total() -> Micros {
-    time::of_counts(counts())
-}
-
-/// Time that a core has spent asleep since start: the mean of all cores.
-pub fn mean() -> Micros {
-    let others: u64 = cores::all().iter().skip(1).map(cores::slept_counts).sum();
-    let sum = counts() + others;
-    time::of_counts(sum / cores::count() as u64)
-}
-
-/// The same in counts of the time-stamp counter.
+/// Counts of the time-stamp counter that this core, the boot core, has spent asleep since start.
 pub fn counts() -> u64 {
     IDLE_COUNTS.load(Ordering::Relaxed)
 }

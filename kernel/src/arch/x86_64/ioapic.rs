@@ -10,8 +10,6 @@ use core::ptr::NonNull;
 use kernel_core::acpi::IoApic;
 use volatile::VolatilePtr;
 
-use crate::mm;
-
 const REGISTERS_BYTES: u64 = 32;
 const SELECT: usize = 0x00;
 const WINDOW: usize = 0x10;
@@ -39,7 +37,7 @@ pub struct Registers(NonNull<u8>);
 impl Registers {
     /// Maps its registers.
     pub fn map(io_apic: &IoApic) -> Self {
-        Self(mm::map_mmio(io_apic.registers, REGISTERS_BYTES))
+        Self(super::map_registers(io_apic.registers, REGISTERS_BYTES))
     }
 
     fn pointer(&mut self, offset: usize) -> VolatilePtr<'_, u32> {

@@ -9,11 +9,11 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel_core::machine_check::{BANKS_MAX, Bank, Record};
+use netstack::time::{Instant, Micros};
 use raw_cpuid::cpuid;
 use x86_64::registers::model_specific::Msr;
 
 use super::cpu;
-use crate::time::{Instant, Micros};
 
 const CAPABILITIES: u32 = 0x179;
 const CONTROL: u32 = 0x17b;

@@ -2,7 +2,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`cores`] | the other cores: starting them, work for all, one lock, forgotten translations |
+//! | [`cores`] | the other cores: work for all, one lock, forgotten translations |
 //! | [`cpu`] | features, control registers |
 //! | [`gdt`] | segments, task state, interrupt stacks |
 //! | [`trap`] | entry stubs, interrupt table, what happens on a trap in ring 0 |
@@ -11,6 +11,7 @@
 //! | [`interrupts`] | vectors and their classes, counting |
 //! | [`apic`], [`ioapic`] | local APIC; the I/O APICs, which are masked |
 //! | [`timer`], [`clock`], [`reference`] | one-shot timer, calibration, what it is measured against |
+//! | [`tlb`] | page-table roots and translations of this core |
 //! | [`machine_check`] | errors that hardware has found |
 //! | [`idle`] | the only place where the kernel sleeps |
 //! | [`entropy`], [`rtc`], [`serial`] | random seeds, the date, COM1 |
@@ -40,16 +41,20 @@ pub mod serial;
 #[cfg(feature = "ktest")]
 pub mod test_programs;
 pub mod timer;
+pub mod tlb;
 pub mod trap;
 pub mod user;
 
 use core::cell::UnsafeCell;
 use core::fmt;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use ::x86_64::instructions::port::Port;
 use ::x86_64::registers::control::{Cr0, Cr2, Cr3, Cr4};
 use kernel_core::acpi::Machine;
+use kernel_core::addr::PhysAddr;
+use spin::Once;
 
 /// Port of QEMU's `isa-debug-exit` device.
 const DEBUG_EXIT_PORT: u16 = 0xf4;
@@ -95,16 +100,27 @@ impl<T> CpuCell<T> {
 #[repr(C, align(16))]
 struct StackBytes<const N: usize>([u8; N]);
 
-/// Loads segments and the interrupt table, so that a fault in early start-up is reported.
-pub fn init_tables() {
+/// Maps that many bytes of registers for good, and says where.
+pub type MapRegisters = fn(PhysAddr, u64) -> NonNull<u8>;
+
+static MAP_REGISTERS: Once<MapRegisters> = Once::new();
+
+fn map_registers(registers: PhysAddr, bytes: u64) -> NonNull<u8> {
+    MAP_REGISTERS.get().expect("arch::init has not run")(registers, bytes)
+}
+
+/// Loads segments and the interrupt table, so that a fault in early start-up is reported: to
+/// `exception`, as all that nobody expected.
+pub fn init_tables(exception: fn(&trap::TrapFrame) -> !) {
     gdt::init();
-    trap::init();
+    trap::init(exception);
     interrupts::mask_legacy();
 }
 
 /// Turns on what the CPU offers, the system-call instruction, the APIC; masks what firmware left
-/// open; calibrates the clock. Needs the kernel's own page tables.
-pub fn init(machine: &Machine) {
+/// open; calibrates the clock. Needs the kernel's own page tables; `map` maps registers of a device.
+pub fn init(machine: &Machine, map: MapRegisters) {
+    MAP_REGISTERS.call_once(|| map);
     cpu::init();
     fpu::init();
     user::init();

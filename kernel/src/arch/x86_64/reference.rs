@@ -15,8 +15,6 @@ use kernel_core::clock::hpet_hz;
 use volatile::VolatilePtr;
 use x86_64::instructions::port::Port;
 
-use crate::mm;
-
 const PM_TIMER_HZ: u64 = 3_579_545;
 /// Reads of the power management timer until three follow each other: some chip sets (PIIX4,
 /// ICH4) give a wrong value when it is read while it counts.
@@ -74,7 +72,9 @@ impl Reference {
     pub fn pm_timer(timer: PmTimer) -> Self {
         let place = match timer.register {
             Register::Port(port) => Place::Port(port),
-            Register::Memory(at) => Place::Memory(mm::map_mmio(at, size_of::<u32>() as u64)),
+            Register::Memory(at) => {
+                Place::Memory(super::map_registers(at, size_of::<u32>() as u64))
+            }
         };
         let bits = timer.bits;
         Self::PmTimer { place, bits }
@@ -147,7 +147,7 @@ pub struct Hpet {
 
 impl Hpet {
     fn open(registers: PhysAddr) -> Option<Self> {
-        let base = mm::map_mmio(registers, HPET_BYTES);
+        let base = super::map_registers(registers, HPET_BYTES);
         let mut this = Self { base, hz: 0 };
         this.hz = hpet_hz(this.read(HPET_PERIOD))?;
         Some(this)

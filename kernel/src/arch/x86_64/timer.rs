@@ -1,6 +1,6 @@
 //! The one-shot timer: one deadline at a time, no periodic tick.
 //!
-//! Neighbours: the agent arms it with the class of the earliest deadline before a program runs;
+//! Neighbours: `process` arms it with the class of the earliest deadline before a program runs;
 //! [`super::idle`] arms it for the time it sleeps.
 //!
 //! Each core has one.
@@ -9,10 +9,10 @@
 
 use kernel_core::interrupts::Class;
 use kernel_core::threads::CORES_MAX;
+use netstack::time::Micros;
 use spin::{Mutex, MutexGuard};
 
 use super::{apic, clock, gdt};
-use crate::time::{self, Instant};
 
 /// Class of the deadline that is armed, by core. Nobody looks at another core's.
 static ARMED: [Mutex<Option<Class>>; CORES_MAX] = [const { Mutex::new(None) }; CORES_MAX];
@@ -21,13 +21,12 @@ fn armed() -> MutexGuard<'static, Option<Class>> {
     ARMED[gdt::this()].lock()
 }
 
-/// Asks for one interrupt of `class` at `deadline`, in place of the one armed before. A deadline
-/// in the past fires at once; one farther away than the counter reaches (tens of seconds) fires
-/// early, and whoever gets the interrupt looks at the clock and arms again.
-pub fn arm(deadline: Instant, class: Class) {
-    let micros = deadline.saturating_since(time::now()).as_micros();
+/// Asks for one interrupt of `class` after so long, in place of the one armed before. A time longer
+/// than the counter reaches (tens of seconds) is cut to that, and whoever gets the interrupt looks
+/// at the clock and arms again. `time::arm` takes deadlines.
+pub fn arm(after: Micros, class: Class) {
     *armed() = Some(class);
-    apic::start_timer(clock::timer_ticks(micros));
+    apic::start_timer(clock::timer_ticks(after.as_micros()));
 }
 
 /// Takes the armed deadline back.

@@ -14,6 +14,7 @@ use core::arch::naked_asm;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use spin::Once;
 use x86_64::instructions::port::Port;
 use x86_64::instructions::tables::lidt;
 use x86_64::registers::control::Cr2;
@@ -134,7 +135,7 @@ impl TrapFrame {
 
 impl fmt::Display for TrapFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let base = crate::mm::layout::KERNEL_IMAGE;
+        let base = kernel_core::addr::KERNEL_IMAGE;
         writeln!(
             f,
             "vector {} code {:#x} rip {:#x} (image + {:#x}) cs {:#x} rflags {:#x} rsp {:#x} ss {:#x}",
@@ -221,8 +222,17 @@ struct Table([Gate; VECTORS]);
 
 static TABLE: CpuCell<Table> = CpuCell::new(Table([Gate::ABSENT; VECTORS]));
 
-/// Fills in and loads the interrupt table. Needs the segments.
-pub fn init() {
+/// Told of an exception in ring 0 that nobody expected.
+static UNEXPECTED: Once<fn(&TrapFrame) -> !> = Once::new();
+
+fn unexpected(frame: &TrapFrame) -> ! {
+    UNEXPECTED.get().expect("trap::init has run")(frame)
+}
+
+/// Fills in and loads the interrupt table. Needs the segments. `exception` is told of exceptions in
+/// ring 0 that nobody expected.
+pub fn init(exception: fn(&TrapFrame) -> !) {
+    UNEXPECTED.call_once(|| exception);
     // SAFETY: called once, at start, with interrupts off; the table is a static and every gate
     // points to a stub written for its vector.
     unsafe {
@@ -353,7 +363,7 @@ extern "C" fn handle(frame: &mut TrapFrame) {
                 0
             };
             if !probe::take(frame, address) {
-                crate::panic::exception(frame)
+                unexpected(frame)
             }
         }
     }
@@ -370,6 +380,6 @@ fn on_nmi(frame: &TrapFrame) {
     // SAFETY: reading the port changes nothing.
     let reason: u8 = unsafe { Port::new(CONTROL_B).read() };
     if reason & 0xc0 != 0 {
-        crate::panic::exception(frame);
+        unexpected(frame);
     }
 }

@@ -5,7 +5,7 @@
 //! long the buffers and lists are, they are gone through in pieces, between which the node does its
 //! own work and looks whether the program must end.
 //!
-//! Neighbours: `agent::exchange` has the operations, `hearth_abi::exchange` the structures.
+//! Neighbours: `exchange` has the operations, `hearth_abi::exchange` the structures.
 //!
 //! Invariant: nothing is taken from the list of finished operations before its status has reached
 //! the program; no operation takes the heap's last [`crate::mm::HEAP_RESERVE_BYTES`].
@@ -25,11 +25,11 @@ use netstack::ids::Rank;
 use netstack::time::{Instant, Micros};
 
 use super::Args;
-use crate::agent::exchange::State;
-use crate::agent::services::NodeServices;
+use crate::exchange::State;
+use crate::mm::Hardware;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::hardware::Hardware;
+use crate::process::services::NodeServices;
 use crate::time;
 
 /// How long a program that waits for ever may have nothing to wait for but receives that are stuck.

@@ -17,9 +17,9 @@ use super::shipped::result_of;
 
 use super::Args;
 use super::stream::{TRANSFER_MAX, VECTOR_MAX};
+use crate::mm::Hardware;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::hardware::Hardware;
 
 /// Pages copied between two looks at the network: about a millisecond's worth.
 const LOOK_PAGES: u64 = 256;

@@ -15,9 +15,9 @@ use super::Args;
 use super::signal::deadline_in;
 use super::time::{MONOTONIC, REALTIME};
 use crate::mm;
+use crate::mm::Hardware;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::hardware::Hardware;
 use crate::time;
 
 /// Bytes of a word.

@@ -14,9 +14,10 @@ use kernel_core::space::{FileMap, MapRequest, RemapRequest};
 
 use super::Args;
 use super::buffers::Buffers;
+use crate::mm::Hardware;
+use crate::process::attended::Attended;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::hardware::{Attended, Hardware};
 
 impl Current<'_> {
     pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {

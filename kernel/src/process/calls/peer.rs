@@ -6,8 +6,8 @@ use netstack::broadcast::table::Entry;
 use netstack::ids::Rank;
 
 use super::Args;
-use crate::agent::exchange::TABLE_WITHIN;
-use crate::agent::services::PeerLookup;
+use crate::exchange::PeerLookup;
+use crate::exchange::TABLE_WITHIN;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::time;

@@ -11,9 +11,9 @@ use kernel_core::program::UserSlice;
 use kernel_core::threads::Tid;
 
 use super::{Args, PID};
+use crate::mm::Hardware;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::hardware::Hardware;
 use crate::process::turn::SLICE;
 
 /// Policies: the usual one, two of real time, two for work that can wait.

@@ -14,9 +14,10 @@ use kernel_core::space::{MapRequest, SharedMemoryMap};
 use netstack::files::Op;
 
 use super::buffers::Buffers;
+use crate::mm::Hardware;
+use crate::process::attended::Attended;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::hardware::{Attended, Hardware};
 
 impl Current<'_> {
     /// The shared memory object that a descriptor is.

@@ -4,7 +4,7 @@
 //! when they are next used ([`Current::current`]), and a call that was not carried out is made once
 //! more.
 //!
-//! Neighbours: `agent::shipping` has the calls under way, [`super::path`] the calls on names,
+//! Neighbours: `shipping` has the calls under way, [`super::path`] the calls on names,
 //! `kernel_core::files::Origins` how files are opened again.
 //!
 //! Invariant: a call that was shipped is not shipped again by the thread that waits for it, and a
@@ -609,7 +609,7 @@ impl Current<'_> {
         }
     }
 
-    fn shipping(&mut self) -> Result<&mut crate::agent::shipping::Shipping, Errno> {
+    fn shipping(&mut self) -> Result<&mut crate::shipping::Shipping, Errno> {
         self.services.shipping().ok_or(Errno::EIO)
     }
 }

@@ -18,11 +18,9 @@ use netstack::page::{Object, PageTraffic};
 use netstack::time::Instant;
 
 use super::{Held, Lock, release, sleep};
-use crate::agent::cast::CastPage;
-use crate::agent::cast::store::Running;
-use crate::agent::exchange::Exchange;
-use crate::agent::services::{IoCompletion, NodeServices, PageCompletion, PeerLookup};
-use crate::agent::shipping::Shipping;
+use crate::exchange::{Exchange, PeerLookup};
+use crate::process::services::{CastPage, IoCompletion, NodeServices, PageCompletion, Running};
+use crate::shipping::Shipping;
 
 /// The node for the end of one rank.
 pub(super) struct Undertaker<'l, 'a> {

@@ -3,22 +3,31 @@
  * Invariant: callbacks of MPICH run only from hearth_engine_progress and hearth_engine_send, with
  * the lock of the one VCI held; none is called while the tables below are being changed. */
 #include "stubnm_impl.h"
+#include "hearth_call.h"
 #include <stdio.h>
 #include <string.h>
 #include <x86intrin.h>
 
 /* Buffers that wait for active messages. */
 #define RING 64
-/* How many of them one poll looks at. */
-#define LOOK 8
-/* Operations under way of each kind; what is beyond waits. Each kind has a limit of its own, so
- * that two ranks full of sends to each other still receive, and data that nobody receives yet holds
- * up nothing else. */
-#define PACKETS 50
-#define BULKS 40
-#define UNMATCHED 30
-#define RECEIVES 60
-#define UNDER_WAY (PACKETS + BULKS + UNMATCHED + RECEIVES)
+/* How many of them one look has, at most: one until some are found, then twice as many. */
+#define LOOK_MOST 8
+/* How many operations one look has besides: the kernel goes through all of them at each packet. */
+#define SCAN 64
+/* Operations under way of each kind; what is beyond waits in the program. Each kind has a limit of
+ * its own, so that two ranks full of sends to each other still receive, and data that nobody
+ * receives yet holds up nothing else. All of them together are far from the 65,536 that the kernel
+ * allows, whose heap they take.
+ * Packets: a rank that does not call MPI holds up 64 KiB of them, 50 full ones; twenty such ranks
+ * do not stop what is for others. */
+#define PACKETS 1024
+/* Data that may find no receive: of each of them the kernel at the other end keeps a note. */
+#define UNMATCHED 512
+/* Data that is asked for, and that is asked for here: enough to have the link busy with messages of
+ * two packets. */
+#define BULKS 256
+#define RECEIVES 256
+#define UNDER_WAY (PACKETS + UNMATCHED + BULKS + RECEIVES)
 /* Messages that wait at a rank of all others together, of the 4,096 that the kernel keeps. */
 #define UNMATCHED_OF_ALL 2048
 /* How long a wait may last, in microseconds: MPICH looks at other things in between. */
@@ -29,20 +38,22 @@
 #define VAIN_LOOKS 32
 #define WORK_CYCLES 20000
 #define PATIENCE_LOOKING 100
+/* And where one look has not all operations: the next has others. */
+#define PATIENCE_MANY 200
 
 enum work { SEND_PACKET, SEND_DATA, RECEIVE_DATA, BARRIER, EXCHANGE };
 
-/* An operation that the kernel has, or will get. */
+/* An operation that the kernel has, or will get. A buffer of its own lies behind it. */
 struct task {
     enum work work;
     int handler;
     int to;
     uint32_t tag;
-    void *buffer;               /* freed at the end; NULL where the data is the program's */
+    int has_buffer;
     void *data;
     uint64_t bytes;
     MPIR_Request *request;
-    const struct hearth_operation *exchange;    /* until it is begun */
+    struct hearth_exchange *exchange;   /* with the operation in the buffer */
     struct task *bulk;          /* of a packet: its data, begun with it or not at all */
     int *under_way, limit;      /* of its kind; the data of a message that may find no receive has
                                  * its place from the beginning */
@@ -65,11 +76,16 @@ static struct {
     char *ring;
     uint32_t ring_request[RING];
     struct hearth_status ring_status[RING];
-    int head;
+    int head, look;
+    uint32_t watch;             /* a receive of a message that the next rank never sends */
 
-    int count;
+    int count, scanned;         /* the next look has tasks from there on */
     uint32_t number[UNDER_WAY];
     struct task *task[UNDER_WAY];
+
+    /* What a look has: places of the ring, the watch, tasks. */
+    uint32_t list[LOOK_MOST + 1 + SCAN];
+    struct hearth_status statuses[LOOK_MOST + 1 + SCAN];
 
     struct queue sends, receives;
     int packets, bulks, unmatched, unmatched_limit, receives_under_way;
@@ -99,15 +115,32 @@ static void post_slot(int index)
 {
     struct hearth_operation operation = {
         .kind = HEARTH_RECEIVE,
-        .flags = HEARTH_ANY_RANK,
+        .flags = HEARTH_FROM_ANY,
         .context = HEARTH_AM_CONTEXT,
         .receive = slot(index),
         .receive_bytes = HEARTH_SHORT_BYTES,
     };
-    long number = hearth_post(&operation);
+    long number = hearth_call_post(&operation);
     if (number < 0)
         give_up("a receive was refused", number);
     engine.ring_request[index] = (uint32_t) number;
+}
+
+/* Nobody misses a message of any rank's when a rank ends with 0, and the ring goes on waiting. A
+ * receive from that rank alone fails: each rank watches the next. */
+static void watch_next(void)
+{
+    struct hearth_operation operation = {
+        .kind = HEARTH_RECEIVE,
+        .rank = (engine.self.rank + 1) % engine.self.size,
+        .context = HEARTH_DATA_CONTEXT,
+    };
+    if (engine.self.size == 1)
+        return;
+    long number = hearth_call_post(&operation);
+    if (number < 0)
+        give_up("a receive was refused", number);
+    engine.watch = (uint32_t) number;
 }
 
 int hearth_engine_begin(void)
@@ -115,21 +148,27 @@ int hearth_engine_begin(void)
     int mpi_errno = MPI_SUCCESS;
     engine.sends.end = &engine.sends.first;
     engine.receives.end = &engine.receives.first;
-    long error = hearth_self(&engine.self);
+    long error = hearth_call_self(&engine.self);
     MPIR_ERR_CHKANDJUMP(error < 0, mpi_errno, MPI_ERR_OTHER, "**other");
     engine.unmatched_limit = MPL_MIN(UNMATCHED, UNMATCHED_OF_ALL / (int) engine.self.size);
+    engine.look = 1;
     engine.ring = MPL_malloc(RING * HEARTH_SHORT_BYTES, MPL_MEM_BUFFER);
     MPIR_ERR_CHKANDJUMP(!engine.ring, mpi_errno, MPI_ERR_OTHER, "**nomem");
     for (int index = 0; index < RING; index++)
         post_slot(index);
+    watch_next();
   fn_fail:
     return mpi_errno;
 }
 
-/* Hands a task to the kernel. */
-static void begin(struct task *task)
+/* Hands a task to the kernel, if that has memory for it. */
+static int begin(struct task *task)
 {
-    struct hearth_operation operation = { 0 };
+    struct hearth_operation operation = {
+        .rank = (uint32_t) task->to,
+        .tag = task->tag,
+        .context = task->work == SEND_PACKET ? HEARTH_AM_CONTEXT : HEARTH_DATA_CONTEXT,
+    };
     switch (task->work) {
         case SEND_PACKET:
         case SEND_DATA:
@@ -147,16 +186,12 @@ static void begin(struct task *task)
             operation.context = HEARTH_FINALIZE_CONTEXT;
             break;
         case EXCHANGE:
-            operation = *task->exchange;
+            memcpy(&operation, task->data, sizeof(operation));
             break;
     }
-    if (task->work < BARRIER) {
-        operation.rank = (uint32_t) task->to;
-        operation.tag = task->tag;
-        operation.context =
-            task->work == SEND_PACKET ? HEARTH_AM_CONTEXT : HEARTH_DATA_CONTEXT;
-    }
-    long number = hearth_post(&operation);
+    long number = hearth_call_post(&operation);
+    if ((number == HEARTH_ENOMEM || number == HEARTH_ENOBUFS) && engine.count)
+        return 0;
     if (number < 0)
         give_up("a message was refused", number);
     engine.number[engine.count] = (uint32_t) number;
@@ -164,6 +199,7 @@ static void begin(struct task *task)
     engine.count++;
     if (task->limit)
         ++*task->under_way;
+    return 1;
 }
 
 static int has_room(const struct task *task)
@@ -171,19 +207,24 @@ static int has_room(const struct task *task)
     return !task || !task->limit || *task->under_way < task->limit;
 }
 
+/* Data begins before its packet: nobody waits for what has not begun. */
 static void begin_what_may(struct queue *queue)
 {
     while (queue->first) {
         struct task *task = queue->first;
-        struct task *next = task->next, *bulk = task->bulk;
-        if (!has_room(task) || !has_room(bulk))
+        struct task *next = task->next;
+        if (!has_room(task) || !has_room(task->bulk))
+            return;
+        if (task->bulk) {
+            if (!begin(task->bulk))
+                return;
+            task->bulk = NULL;
+        }
+        if (!begin(task))
             return;
         queue->first = next;
         if (!next)
             queue->end = &queue->first;
-        begin(task);
-        if (bulk)
-            begin(bulk);
     }
 }
 
@@ -197,20 +238,26 @@ static void enqueue(struct queue *queue, struct task *task)
 
 static struct task *new_task(enum work work, int rank, uint32_t tag, size_t buffer_bytes)
 {
-    struct task *task = MPL_calloc(1, sizeof(*task), MPL_MEM_BUFFER);
-    if (task && buffer_bytes) {
-        task->buffer = MPL_malloc(buffer_bytes, MPL_MEM_BUFFER);
+    struct task *task = MPL_malloc(sizeof(*task) + buffer_bytes, MPL_MEM_BUFFER);
+    if (!task)
+        give_up("no memory for a message", HEARTH_ENOMEM);
+    *task = (struct task) {
+        .work = work,
+        .to = rank,
+        .tag = tag,
+        .has_buffer = buffer_bytes > 0,
+        .data = task + 1,
+        .bytes = buffer_bytes,
+        .under_way = &engine.packets,
+        .limit = PACKETS,
+    };
+    if (work == SEND_DATA) {
+        task->under_way = &engine.bulks;
+        task->limit = BULKS;
+    } else if (work == RECEIVE_DATA) {
+        task->under_way = &engine.receives_under_way;
+        task->limit = RECEIVES;
     }
-    if (!task || (buffer_bytes && !task->buffer))
-        give_up("no memory for a message", -12);
-    task->work = work;
-    task->under_way = work == SEND_DATA ? &engine.bulks : work == RECEIVE_DATA ?
-        &engine.receives_under_way : &engine.packets;
-    task->limit = work == SEND_DATA ? BULKS : work == RECEIVE_DATA ? RECEIVES : PACKETS;
-    task->to = rank;
-    task->tag = tag;
-    task->data = task->buffer;
-    task->bytes = buffer_bytes;
     return task;
 }
 
@@ -218,16 +265,16 @@ void hearth_engine_exchange(const struct hearth_operation *operation,
                             struct hearth_exchange *exchange)
 {
     struct task *task = new_task(EXCHANGE, 0, 0, sizeof(*operation));
-    memcpy(task->buffer, operation, sizeof(*operation));
-    task->exchange = task->buffer;
-    task->data = exchange;
+    memcpy(task->data, operation, sizeof(*operation));
+    task->exchange = exchange;
     enqueue(&engine.sends, task);
 }
 
-static void free_task(struct task *task)
+/* 0 says that there is no such message. */
+static uint32_t next_data_tag(void)
 {
-    MPL_free(task->buffer);
-    MPL_free(task);
+    engine.next_tag += 1 + (engine.next_tag == UINT32_MAX);
+    return engine.next_tag;
 }
 
 int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint header_bytes,
@@ -246,12 +293,12 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
     struct hearth_am_header ours = {
         .handler = (uint16_t) handler,
         .header_bytes = (uint16_t) header_bytes,
-        .data_tag = is_short ? 0 : ++engine.next_tag,
+        .data_tag = is_short ? 0 : next_data_tag(),
         .data_bytes = (uint64_t) data_bytes,
     };
     size_t bytes = sizeof(ours) + header_bytes + (is_short ? data_bytes : 0);
     struct task *packet = new_task(SEND_PACKET, world_rank, 0, bytes);
-    char *at = packet->buffer;
+    char *at = packet->data;
     memcpy(at, &ours, sizeof(ours));
     at += sizeof(ours);
     memcpy(at, header, header_bytes);
@@ -273,7 +320,7 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
         bulk->data = MPIR_get_contig_ptr(data, lower_bound);
         bulk->bytes = data_bytes;
     } else {
-        mpi_errno = MPIR_Typerep_pack(data, count, datatype, 0, bulk->buffer, data_bytes, &packed);
+        mpi_errno = MPIR_Typerep_pack(data, count, datatype, 0, bulk->data, data_bytes, &packed);
         MPIR_ERR_CHECK(mpi_errno);
     }
     bulk->handler = handler;
@@ -359,48 +406,80 @@ static int finish(struct task *task, const struct hearth_status *status)
             break;
         case RECEIVE_DATA:
             MPIDIG_recv_setup(task->request);
-            if (task->buffer)
-                MPIDIG_recv_copy_seg(task->buffer, task->bytes, task->request);
+            if (task->has_buffer)
+                MPIDIG_recv_copy_seg(task->data, task->bytes, task->request);
             mpi_errno = MPIDIG_REQUEST(task->request, req->target_cmpl_cb) (task->request);
             break;
         case BARRIER:
             engine.ending = 2;
             break;
         case EXCHANGE:
-            hearth_exchange_done(task->data, status->error);
+            hearth_exchange_done(task->exchange, status->error);
             break;
     }
-    free_task(task);
+    MPL_free(task);
     return mpi_errno;
 }
 
-/* What a poll has found: places of the ring, from its head on, then tasks. */
-static int carry_out(uint32_t * list, struct hearth_status *statuses, int ring_count, int total)
+/* Lists what a look has: so many places of the ring from its head on, the watch, and tasks;
+ * gives how many. */
+static int list_all(int look, int first, int count)
 {
-    int mpi_errno = MPI_SUCCESS, errors = MPI_SUCCESS;
-    struct task *finished[UNDER_WAY];
-    struct hearth_status status_of[UNDER_WAY];
-    int finished_count = 0, kept = 0;
+    for (int place = 0; place < look; place++)
+        engine.list[place] = engine.ring_request[(engine.head + place) % RING];
+    engine.list[look] = engine.watch;
+    memcpy(engine.list + look + 1, engine.number + first, count * sizeof(*engine.list));
+    return look + 1 + count;
+}
 
-    for (int place = ring_count; place < total; place++) {
-        int index = place - ring_count;
+/* Takes tasks that have finished from the list of those; gives how many. */
+static int take_finished(const uint32_t * list, const struct hearth_status *statuses, int first,
+                         int count, struct task **finished, struct hearth_status *status_of)
+{
+    int taken = 0, kept = first;
+    for (int place = 0; place < count; place++) {
+        struct task *task = engine.task[first + place];
         if (list[place] == 0) {
-            --*engine.task[index]->under_way;
-            status_of[finished_count] = statuses[place];
-            finished[finished_count++] = engine.task[index];
+            --*task->under_way;
+            status_of[taken] = statuses[place];
+            finished[taken++] = task;
         } else {
-            engine.number[kept] = engine.number[index];
-            engine.task[kept++] = engine.task[index];
+            engine.number[kept] = engine.number[first + place];
+            engine.task[kept++] = task;
         }
     }
-    engine.count = kept;
-    for (int place = 0; place < ring_count; place++) {
+    int rest = engine.count - (first + count);
+    if (taken && rest) {
+        memmove(engine.number + kept, engine.number + first + count, rest * sizeof(*list));
+        memmove(engine.task + kept, engine.task + first + count, rest * sizeof(*finished));
+    }
+    engine.count -= taken;
+    engine.scanned = kept < engine.count ? kept : 0;
+    return taken;
+}
+
+/* Carries out what a look has found. */
+static int carry_out(int look, int first, int count)
+{
+    int mpi_errno = MPI_SUCCESS, errors = MPI_SUCCESS, has_head = engine.list[0] == 0;
+    struct task *finished[SCAN];
+    struct hearth_status status_of[SCAN];
+
+    for (int place = 0; place < look; place++) {
         int index = (engine.head + place) % RING;
-        if (list[place] == 0 && engine.ring_request[index] != 0) {
+        if (engine.list[place] == 0 && engine.ring_request[index] != 0) {
             engine.ring_request[index] = 0;
-            engine.ring_status[index] = statuses[place];
+            engine.ring_status[index] = engine.statuses[place];
         }
     }
+    if (engine.watch && engine.list[look] == 0) {
+        engine.watch = 0;
+        if (!engine.ending)
+            lost(engine.statuses[look].rank);
+    }
+    int taken = take_finished(engine.list + look + 1, engine.statuses + look + 1, first, count,
+                              finished, status_of);
+    engine.look = has_head ? MPL_MIN(2 * engine.look, LOOK_MOST) : 1;
     while (engine.ring_request[engine.head] == 0) {
         int index = engine.head;
         struct hearth_status *status = &engine.ring_status[index];
@@ -414,7 +493,7 @@ static int carry_out(uint32_t * list, struct hearth_status *statuses, int ring_c
         }
         post_slot(index);
     }
-    for (int i = 0; i < finished_count; i++) {
+    for (int i = 0; i < taken; i++) {
         mpi_errno = finish(finished[i], &status_of[i]);
         if (mpi_errno)
             errors = mpi_errno;
@@ -437,31 +516,31 @@ static unsigned long patience_of(int blocking)
 int hearth_engine_progress(int blocking)
 {
     int mpi_errno = MPI_SUCCESS;
-    uint32_t list[LOOK + UNDER_WAY];
-    struct hearth_status statuses[LOOK + UNDER_WAY];
 
     if (engine.inside || !engine.ring)
         return MPI_SUCCESS;
     engine.inside = 1;
     begin_what_may(&engine.receives);
     begin_what_may(&engine.sends);
-    for (int place = 0; place < LOOK; place++)
-        list[place] = engine.ring_request[(engine.head + place) % RING];
-    memcpy(list + LOOK, engine.number, engine.count * sizeof(*list));
-    int total = LOOK + engine.count;
-    long found = hearth_wait(list, total, statuses, 0, 0);
+    int look = engine.look, first = engine.scanned, count = MPL_MIN(engine.count - first, SCAN);
+    int total = list_all(look, first, count);
+    long found = hearth_call_wait(engine.list, total, engine.statuses, 0, 0);
     unsigned long patience = found == 0 ? patience_of(blocking) : 0;
+    if (count < engine.count)
+        patience = MPL_MIN(patience, PATIENCE_MANY);
     if (patience) {
         struct hearth_status status;
-        found = hearth_wait(list, total, &status, HEARTH_WAIT_ANY, patience);
+        found = hearth_call_wait(engine.list, total, &status, HEARTH_WAIT_ANY, patience);
         if (found > 0)
-            statuses[found - 1] = status;
+            engine.statuses[found - 1] = status;
     }
     if (found < 0)
         give_up("waiting failed", found);
     if (found > 0) {
         engine.vain_looks = 0;
-        mpi_errno = carry_out(list, statuses, LOOK, total);
+        mpi_errno = carry_out(look, first, count);
+    } else {
+        engine.scanned = first + count < engine.count ? first + count : 0;
     }
     engine.inside = 0;
     engine.looked_at = __rdtsc();
@@ -478,7 +557,9 @@ int hearth_engine_end(void)
         MPIR_ERR_CHECK(mpi_errno);
     }
     for (int index = 0; index < RING; index++)
-        hearth_cancel(engine.ring_request[index]);
+        hearth_call_cancel(engine.ring_request[index]);
+    if (engine.watch)
+        hearth_call_cancel(engine.watch);
     MPL_free(engine.ring);
     engine.ring = NULL;
   fn_fail:

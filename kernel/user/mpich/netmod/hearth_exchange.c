@@ -9,6 +9,7 @@
  *
  * Invariant: whether an exchange is ours depends on what all its ranks know alike. */
 #include "stubnm_impl.h"
+#include "hearth_call.h"
 
 /* The kernel's contexts for groups are 1 to 32766; MPICH's prefixes have 11 bits. */
 #define CONTEXT_OF(comm) (1 + MPIR_CONTEXT_READ_FIELD(PREFIX, (comm)->context_id))
@@ -143,8 +144,8 @@ int hearth_exchange_is_ours(MPIR_Comm * comm, int is_blocking)
         && (is_blocking || MPIDI_STUBNM_COMM(comm).has_agreed);
 }
 
-static int begin_exchange(MPIR_Comm * comm, const struct hearth_block *from, const struct hearth_block *into,
-                 struct hearth_exchange **made)
+static int begin_exchange(MPIR_Comm * comm, const struct hearth_block *from,
+                          const struct hearth_block *into, struct hearth_exchange **made)
 {
     int mpi_errno = MPI_SUCCESS, size = comm->local_size;
     size_t bytes = sizeof(struct hearth_exchange) +
@@ -256,9 +257,9 @@ static MPI_Aint extent_of(MPI_Datatype type)
     return extent;
 }
 
-int hearth_alltoall(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendtype, void *recvbuf,
-                    MPI_Aint recvcount, MPI_Datatype recvtype, MPIR_Comm * comm,
-                    MPIR_Errflag_t * errflag, MPIR_Request ** request)
+int hearth_to_all(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendtype, void *recvbuf,
+                  MPI_Aint recvcount, MPI_Datatype recvtype, MPIR_Comm * comm,
+                  MPIR_Errflag_t * errflag, MPIR_Request ** request)
 {
     int mpi_errno = MPI_SUCCESS, size = comm->local_size, in_place = sendbuf == MPI_IN_PLACE;
     struct hearth_block *from = MPL_malloc(2 * size * sizeof(*from), MPL_MEM_COLL);
@@ -273,10 +274,10 @@ int hearth_alltoall(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendty
     return mpi_errno;
 }
 
-int hearth_alltoallv(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
-                     MPI_Datatype sendtype, void *recvbuf, const MPI_Aint * recvcounts,
-                     const MPI_Aint * rdispls, MPI_Datatype recvtype, MPIR_Comm * comm,
-                     MPIR_Errflag_t * errflag, MPIR_Request ** request)
+int hearth_to_allv(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
+                   MPI_Datatype sendtype, void *recvbuf, const MPI_Aint * recvcounts,
+                   const MPI_Aint * rdispls, MPI_Datatype recvtype, MPIR_Comm * comm,
+                   MPIR_Errflag_t * errflag, MPIR_Request ** request)
 {
     int mpi_errno = MPI_SUCCESS, size = comm->local_size, in_place = sendbuf == MPI_IN_PLACE;
     struct hearth_block *from = MPL_malloc(2 * size * sizeof(*from), MPL_MEM_COLL);
@@ -291,10 +292,10 @@ int hearth_alltoallv(const void *sendbuf, const MPI_Aint * sendcounts, const MPI
     return mpi_errno;
 }
 
-int hearth_alltoallw(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
-                     const MPI_Datatype * sendtypes, void *recvbuf, const MPI_Aint * recvcounts,
-                     const MPI_Aint * rdispls, const MPI_Datatype * recvtypes, MPIR_Comm * comm,
-                     MPIR_Errflag_t * errflag, MPIR_Request ** request)
+int hearth_to_allw(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
+                   const MPI_Datatype * sendtypes, void *recvbuf, const MPI_Aint * recvcounts,
+                   const MPI_Aint * rdispls, const MPI_Datatype * recvtypes, MPIR_Comm * comm,
+                   MPIR_Errflag_t * errflag, MPIR_Request ** request)
 {
     int mpi_errno = MPI_SUCCESS, size = comm->local_size, in_place = sendbuf == MPI_IN_PLACE;
     struct hearth_block *from = MPL_malloc(2 * size * sizeof(*from), MPL_MEM_COLL);

@@ -127,8 +127,8 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_alltoall(const void *sendbuf, MPI_Aint
                                                    MPIR_Comm * comm, MPIR_Errflag_t * errflag)
 {
     if (hearth_exchange_is_ours(comm, 1))
-        return hearth_alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm,
-                               errflag, NULL);
+        return hearth_to_all(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm,
+                             errflag, NULL);
     return hearth_own_alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm,
                                errflag);
 }
@@ -143,8 +143,8 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_alltoallv(const void *sendbuf,
                                                     MPIR_Errflag_t * errflag)
 {
     if (hearth_exchange_is_ours(comm, 1))
-        return hearth_alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
-                                rdispls, recvtype, comm, errflag, NULL);
+        return hearth_to_allv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
+                              rdispls, recvtype, comm, errflag, NULL);
     return hearth_own_alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
                                 rdispls, recvtype, comm, errflag);
 }
@@ -159,8 +159,8 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_alltoallw(const void *sendbuf,
                                                     MPIR_Comm * comm, MPIR_Errflag_t * errflag)
 {
     if (hearth_exchange_is_ours(comm, 1))
-        return hearth_alltoallw(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts,
-                                rdispls, recvtypes, comm, errflag, NULL);
+        return hearth_to_allw(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts,
+                              rdispls, recvtypes, comm, errflag, NULL);
     return hearth_own_alltoallw(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts,
                                 rdispls, recvtypes, comm, errflag);
 }
@@ -171,8 +171,8 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_ialltoall(const void *sendbuf, MPI_Ain
                                                     MPIR_Comm * comm, MPIR_Request ** request)
 {
     if (hearth_exchange_is_ours(comm, 0))
-        return hearth_alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm,
-                               NULL, request);
+        return hearth_to_all(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm,
+                             NULL, request);
     return hearth_own_ialltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm,
                                 request);
 }
@@ -187,8 +187,8 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_ialltoallv(const void *sendbuf,
                                                      MPIR_Request ** request)
 {
     if (hearth_exchange_is_ours(comm, 0))
-        return hearth_alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
-                                rdispls, recvtype, comm, NULL, request);
+        return hearth_to_allv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
+                              rdispls, recvtype, comm, NULL, request);
     return hearth_own_ialltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
                                  rdispls, recvtype, comm, request);
 }
@@ -203,8 +203,8 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_ialltoallw(const void *sendbuf,
                                                      MPIR_Comm * comm, MPIR_Request ** request)
 {
     if (hearth_exchange_is_ours(comm, 0))
-        return hearth_alltoallw(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts,
-                                rdispls, recvtypes, comm, NULL, request);
+        return hearth_to_allw(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts,
+                              rdispls, recvtypes, comm, NULL, request);
     return hearth_own_ialltoallw(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts,
                                  rdispls, recvtypes, comm, request);
 }

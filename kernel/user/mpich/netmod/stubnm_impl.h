@@ -13,7 +13,9 @@
 
 #include <mpidimpl.h>
 #include "mpidch4r.h"
-#include "hearth_call.h"
+
+/* A message up to so many bytes is one datagram, and its send is done at once. */
+#define HEARTH_SHORT_BYTES 1384
 
 /* Contexts of the kernel's messages; MPICH gives communicators lower ones. */
 #define HEARTH_AM_CONTEXT 65535
@@ -38,7 +40,9 @@ int hearth_engine_begin(void);
 int hearth_engine_end(void);
 /* Sends an active message; `sreq` may be NULL where there is no data. */
 int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint header_bytes,
-                       const void *data, MPI_Aint count, MPI_Datatype datatype, MPIR_Request * sreq);
+                       const void *data, MPI_Aint count, MPI_Datatype datatype,
+                       MPIR_Request * sreq);
+struct hearth_operation;
 struct hearth_exchange;
 /* Begins an exchange of the kernel; hearth_exchange_done is called at its end. */
 void hearth_engine_exchange(const struct hearth_operation *operation,
@@ -64,16 +68,16 @@ struct hearth_block {
 /* Whether this call of MPI_Alltoall and its kin is one exchange of the kernel. */
 int hearth_exchange_is_ours(MPIR_Comm * comm, int is_blocking);
 /* They are: at the end, or begun where `request` is not NULL. */
-int hearth_alltoall(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendtype, void *recvbuf,
-                    MPI_Aint recvcount, MPI_Datatype recvtype, MPIR_Comm * comm,
-                    MPIR_Errflag_t * errflag, MPIR_Request ** request);
-int hearth_alltoallv(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
-                     MPI_Datatype sendtype, void *recvbuf, const MPI_Aint * recvcounts,
-                     const MPI_Aint * rdispls, MPI_Datatype recvtype, MPIR_Comm * comm,
-                     MPIR_Errflag_t * errflag, MPIR_Request ** request);
-int hearth_alltoallw(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
-                     const MPI_Datatype * sendtypes, void *recvbuf, const MPI_Aint * recvcounts,
-                     const MPI_Aint * rdispls, const MPI_Datatype * recvtypes, MPIR_Comm * comm,
-                     MPIR_Errflag_t * errflag, MPIR_Request ** request);
+int hearth_to_all(const void *sendbuf, MPI_Aint sendcount, MPI_Datatype sendtype, void *recvbuf,
+                  MPI_Aint recvcount, MPI_Datatype recvtype, MPIR_Comm * comm,
+                  MPIR_Errflag_t * errflag, MPIR_Request ** request);
+int hearth_to_allv(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
+                   MPI_Datatype sendtype, void *recvbuf, const MPI_Aint * recvcounts,
+                   const MPI_Aint * rdispls, MPI_Datatype recvtype, MPIR_Comm * comm,
+                   MPIR_Errflag_t * errflag, MPIR_Request ** request);
+int hearth_to_allw(const void *sendbuf, const MPI_Aint * sendcounts, const MPI_Aint * sdispls,
+                   const MPI_Datatype * sendtypes, void *recvbuf, const MPI_Aint * recvcounts,
+                   const MPI_Aint * rdispls, const MPI_Datatype * recvtypes, MPIR_Comm * comm,
+                   MPIR_Errflag_t * errflag, MPIR_Request ** request);
 
 #endif

@@ -135,6 +135,7 @@ impl Station {
     ) {
         self.shelf = Shelf::new(Arc::clone(contents));
         self.boots += 1;
+        let time = config.time;
         let config = MemberConfig {
             node: NodeId(node),
             boot: BootEpoch(self.boots),
@@ -147,7 +148,9 @@ impl Station {
             members: config.members,
             seed: config.seed ^ (u64::from(node) << 20) ^ self.boots,
         };
-        self.engine = Some(Engine::Member(Box::new(Member::new(config, now))));
+        let mut member = Member::new(config, now);
+        member.begin_at(now, time);
+        self.engine = Some(Engine::Member(Box::new(member)));
     }
 
     /// Switches the control node on.
@@ -242,6 +245,8 @@ pub struct MemberSetup {
     pub control: Peer,
     /// The key of its run.
     pub key: Key,
+    /// What time it is there, in microseconds.
+    pub time: u64,
     /// Reassembly buffers.
     pub buffers: u32,
     /// Members that all its casts may have together; 0: any number.

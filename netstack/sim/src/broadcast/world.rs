@@ -622,6 +622,7 @@ impl World {
         let setup = MemberSetup {
             control: peer(self.control()),
             key: key(self.stations[self.setup.nodes as usize].boots),
+            time: self.clock_of(self.control()).as_micros(),
             buffers: self.setup.buffers,
             members: self.setup.members_most(node),
             seed: self.setup.seed,
@@ -651,10 +652,13 @@ impl World {
         if !self.lives(node) || self.stations[node as usize].key_of == boots {
             return;
         }
+        let time = self.clock_of(self.control()).as_micros();
+        let now = self.clock_of(node);
         let station = &mut self.stations[node as usize];
         station.key_of = boots;
         if let Some(member) = station.member() {
-            member.set_key(key(boots));
+            member.set_key(now, key(boots));
+            member.begin_at(now, time);
             station.shelf.forget_casts();
         }
         for plan in 0..self.operator.runs.len() {

@@ -73,8 +73,9 @@ impl Station {
         BootEpoch((u64::from(self.gauges.node) << 16) + self.boots)
     }
 
-    /// Switches it on.
-    pub fn start(&mut self, seed: u64, front_end: u32, back_end: bool, now: Instant) {
+    /// Switches it on: the number of the front end, and what time it is there.
+    pub fn start(&mut self, seed: u64, front_end: (u32, u64), back_end: bool, now: Instant) {
+        let (front_end, time) = front_end;
         self.boots += 1;
         (self.stopped, self.look_at) = (false, None);
         self.waiting.clear();
@@ -101,7 +102,9 @@ impl Station {
             hello,
             seed: seed ^ (u64::from(number) << 20) ^ self.boots,
         };
-        self.node = Some(Box::new(Node::new(config, now)));
+        let mut node = Node::new(config, now);
+        node.begin_at(now, time);
+        self.node = Some(Box::new(node));
     }
 
     /// Keeps a datagram for later, if there is room.

@@ -611,7 +611,7 @@ impl World {
         let back_end = node >= self.setup.dedicated;
         let station = &mut self.stations[node as usize];
         let now = station.clock.at(self.now);
-        station.start(seed, front, back_end, now);
+        station.start(seed, (front, self.now / 1000), back_end, now);
     }
 
     /// A node that goes off is put on the books of the truth.

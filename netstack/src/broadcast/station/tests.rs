@@ -115,7 +115,10 @@ fn an_answer_does_not_wait_where_no_train_is_left() {
         } else {
             let sent = station.poll_transmit(START, &mut out, memory);
             let (to, length) = sent.expect("the answer");
-            let (packet, _) = wire::parse(&KEY, &out[..length]).expect("it is whole");
+            let mut reader = Envelopes::new(&KEY.casts_key(), to.addr, START);
+            let sender = station.me.addr;
+            let read = wire::parse(&mut reader, START, sender, &out[..length]);
+            let (packet, _) = read.expect("it is whole");
             (to, packet)
         };
         let answer = Message::Answer {

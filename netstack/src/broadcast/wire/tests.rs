@@ -16,6 +16,8 @@ use crate::broadcast::published::header::{
 use crate::broadcast::published::{Choice, Policy};
 use crate::broadcast::{Object, PublishedOptions, Purpose, Scheme};
 use crate::ids::JobId;
+use crate::wire::key::Key;
+use crate::wire::tag;
 
 const KEY: Key = Key(*b"what nodes share");
 
@@ -223,9 +225,23 @@ prop_compose! {
     }
 }
 
+/// A station that has sealed and opened nothing.
+fn station(number: u8) -> Envelopes {
+    Envelopes::new(&KEY, addr(number), Instant::ZERO)
+}
+
+fn addr(number: u8) -> SocketAddrV4 {
+    SocketAddrV4::new([10, 0, 0, number].into(), 7118)
+}
+
+/// What station 2 makes of a datagram of station 1.
+fn read(bytes: &[u8]) -> Result<(Packet, Option<&[u8]>), Error> {
+    parse(&mut station(2), Instant::ZERO, addr(1), bytes)
+}
+
 fn written(packet: &Packet) -> Vec<u8> {
     let mut out = [0; MAX_DATAGRAM];
-    let length = emit(&KEY, packet, &mut out);
+    let length = emit(&mut station(1), Instant::ZERO, addr(2), packet, &mut out);
     out[..length].to_vec()
 }
 
@@ -239,7 +255,7 @@ fn forged(kind: u8, payload: &[u8]) -> Vec<u8> {
         seq: 0,
     };
     let payload = &payload[..payload.len().min(MAX_PAYLOAD)];
-    let length = datagram::emit(header, Some(&KEY), &mut out, |w| {
+    let length = station(1).seal(Instant::ZERO, addr(2), header, &mut out, |w| {
         w.bytes(payload);
     });
     out[..length].to_vec()
@@ -253,26 +269,28 @@ proptest! {
         let bytes = written(&packet);
         prop_assert_eq!(bytes.len(), packet.message.wire_bytes());
         prop_assert!(is_cast(&bytes));
-        prop_assert_eq!(parse(&KEY, &bytes), Ok((packet, None)));
+        prop_assert_eq!(read(&bytes), Ok((packet, None)));
     }
 
     #[test]
     fn a_message_cut_or_lengthened_is_refused(packet in sealed(), cut in any::<prop::sample::Index>()) {
         let bytes = written(&packet);
-        let payload = &bytes[HEADER_LEN..bytes.len() - 16];
+        let payload = &bytes[HEADER_LEN..bytes.len() - tag::LEN];
         let cut = cut.index(payload.len());
-        prop_assert!(parse(&KEY, &forged(bytes[3], &payload[..cut])).is_err());
+        prop_assert!(read(&forged(bytes[3], &payload[..cut])).is_err());
         let mut longer = payload.to_vec();
         longer.push(0);
         if longer.len() <= MAX_PAYLOAD {
-            prop_assert!(parse(&KEY, &forged(bytes[3], &longer)).is_err());
+            prop_assert!(read(&forged(bytes[3], &longer)).is_err());
         }
     }
 
     #[test]
     fn a_message_of_another_key_is_refused(packet in sealed()) {
         let bytes = written(&packet);
-        prop_assert_eq!(parse(&Key([0; 16]), &bytes), Err(Error::BadTag));
+        let mut other = Envelopes::new(&Key([0; 16]), addr(2), Instant::ZERO);
+        let read = parse(&mut other, Instant::ZERO, addr(1), &bytes);
+        prop_assert_eq!(read, Err(Error::BadTag));
     }
 
     #[test]
@@ -290,20 +308,20 @@ proptest! {
         let length = length.expect("there was data");
         prop_assert!(is_cast(&out[..length]));
         prop_assert_eq!(length, data.len() + message.wire_bytes());
-        let (packet, fragment) = parse(&KEY, &out[..length]).expect("it is well-formed");
+        let (packet, fragment) = read(&out[..length]).expect("it is well-formed");
         let expected = Packet { cast: CastId(cast), from: MemberIndex(from), mac: [0; 6], message };
         prop_assert_eq!(packet, expected);
         prop_assert_eq!(fragment, Some(&data[..]));
         for cut in [0, 3, HEADER_LEN - 1, HEADER_LEN, length - 1] {
-            prop_assert!(parse(&KEY, &out[..cut]).is_err());
+            prop_assert!(read(&out[..cut]).is_err());
         }
-        prop_assert!(parse(&KEY, &out[..length + 1]).is_err());
+        prop_assert!(read(&out[..length + 1]).is_err());
     }
 
     #[test]
     fn forged_payloads_panic_nothing(kind in 64_u8..78, bytes in vec_of(any::<u8>(), 0..300)) {
-        let _ = parse(&KEY, &forged(kind, &bytes));
-        let _ = parse(&KEY, &bytes);
+        let _ = read(&forged(kind, &bytes));
+        let _ = read(&bytes);
     }
 
     #[test]
@@ -311,14 +329,14 @@ proptest! {
         packet in sealed(), changes in vec_of((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let bytes = written(&packet);
-        let mut payload = bytes[HEADER_LEN..bytes.len() - 16].to_vec();
+        let mut payload = bytes[HEADER_LEN..bytes.len() - tag::LEN].to_vec();
         for (at, value) in changes {
             let at = at.index(payload.len());
             payload[at] = value;
         }
         // What is taken can be said again, and so keeps the bounds that writing asserts.
-        if let Ok((packet, None)) = parse(&KEY, &forged(bytes[3], &payload)) {
-            prop_assert_eq!(&written(&packet)[HEADER_LEN..bytes.len() - 16], &payload[..]);
+        if let Ok((packet, None)) = read(&forged(bytes[3], &payload)) {
+            prop_assert_eq!(&written(&packet)[HEADER_LEN..bytes.len() - tag::LEN], &payload[..]);
         }
     }
 }
@@ -363,7 +381,7 @@ fn reads(change: impl FnOnce(&mut Setup)) -> bool {
             setup: Arc::new(setup),
         },
     };
-    parse(&KEY, &written(&packet)).is_ok()
+    read(&written(&packet)).is_ok()
 }
 
 #[test]
@@ -408,8 +426,8 @@ fn other_datagrams_are_not_of_casts() {
     assert!(!is_cast(b"HR\x01\x01"));
     assert!(!is_cast(b"XX\x01\x40"));
     assert!(is_cast(b"HR\x01\x40"));
-    // Sealed with the peer key, but not a message of casts.
-    assert_eq!(parse(&KEY, &forged(1, &[0; 50])), Err(Error::BadKind(1)));
+    // Sealed with the key of casts, but not a message of casts.
+    assert_eq!(read(&forged(1, &[0; 50])), Err(Error::BadKind(1)));
     // DATA with a tag is no DATA.
-    assert_eq!(parse(&KEY, &forged(73, &[0; 50])), Err(Error::BadKind(73)));
+    assert_eq!(read(&forged(73, &[0; 50])), Err(Error::BadKind(73)));
 }

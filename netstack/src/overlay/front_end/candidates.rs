@@ -118,7 +118,7 @@ impl FrontEnd {
         let candidates = self.candidates(node);
         let state = self.state;
         let ack = Message::HelloAck { state, candidates };
-        io!(self, now).send(Process::FRONT_END, (Process::back_end(node), peer), 0, ack);
+        io!(self, now).send(Process::FRONT_END, (Process::back_end(node), peer), ack);
     }
 
     fn own_candidate(&self, height: u8) -> Candidate {

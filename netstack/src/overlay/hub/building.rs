@@ -153,7 +153,7 @@ impl Hub {
                     entries: chunk.copied().collect(),
                 };
                 let to = (transfer.child.process, transfer.child.peer);
-                io.send(me, to, 0, Message::Build(build));
+                io.send(me, to, Message::Build(build));
             }
             transfer.sent = end;
             transfer.at = io.now + AGAIN.wait_for_answer(transfer.tries, io.rng);

@@ -100,7 +100,7 @@ impl Hub {
             leaving.again_at = io.now + AGAIN;
             let me = self.me;
             for (process, child) in self.children.iter().filter(|(_, child)| !child.taken) {
-                io.send(me, (*process, child.peer), 0, Message::TakeDown);
+                io.send(me, (*process, child.peer), Message::TakeDown);
             }
         }
     }

@@ -29,7 +29,6 @@ use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
 use crate::time::{Instant, Micros};
 use crate::wire::field::Reader;
-use crate::wire::window::ReplayWindow;
 
 mod building;
 mod leaving;
@@ -126,7 +125,6 @@ pub(super) struct Child {
     boot: BootEpoch,
     index: u16,
     height: u8,
-    window: ReplayWindow,
     standing: Standing,
     received: u64,
     heard_at: Instant,
@@ -384,7 +382,7 @@ impl Hub {
             trip_us: clock.trip_us(),
             kin: child.map_or_else(Vec::new, |_| self.kin.clone()),
         };
-        io.send(self.me, (process, peer), 0, Message::AttachAck(ack));
+        io.send(self.me, (process, peer), Message::AttachAck(ack));
     }
 
     fn take_child(
@@ -405,7 +403,6 @@ impl Hub {
             boot,
             index,
             height: attach.height,
-            window: ReplayWindow::default(),
             standing: Standing {
                 link: attach.link,
                 quiet: attach.quiet,
@@ -458,7 +455,6 @@ impl Hub {
         &mut self,
         io: &mut Io<'_>,
         (process, boot, peer): (Process, BootEpoch, Peer),
-        seq: u64,
         (standing, sections): (Standing, &[u8]),
         clock: &Clock,
     ) {
@@ -468,7 +464,7 @@ impl Hub {
             let message = Message::Detach {
                 link: standing.link,
             };
-            return io.send(self.me, (process, peer), 0, message);
+            return io.send(self.me, (process, peer), message);
         };
         child.heard_at = io.now;
         if closed {
@@ -476,31 +472,27 @@ impl Hub {
             // child tells of the link.
             return;
         }
-        if child.window.accept(seq) {
-            let index = child.index;
-            let turned = child.standing.quiet != standing.quiet;
-            hear(child, standing, &mut self.sums);
-            let mut reader = Reader::new(sections);
-            let mut samples = 0;
-            while !reader.clone().rest().is_empty() {
-                let Ok(section) = Section::parse(&mut reader) else {
-                    io.count(OverlayMetric::BadSections, 1);
-                    break;
-                };
-                samples += u64::from(section.samples());
-                self.reduce(io, section, (process, index), clock);
-            }
-            let me = self.me;
-            let news = self.children.get_mut(&process).and_then(|child| {
-                child.received += samples;
-                turned.then(|| child.entry(process, me, false))
-            });
-            // Whoever plans is to know soon where silence is wanted.
-            if let Some(entry) = news {
-                self.tell_of(io, entry);
-            }
-        } else {
-            io.count(OverlayMetric::Repeated, 1);
+        let index = child.index;
+        let turned = child.standing.quiet != standing.quiet;
+        hear(child, standing, &mut self.sums);
+        let mut reader = Reader::new(sections);
+        let mut samples = 0;
+        while !reader.clone().rest().is_empty() {
+            let Ok(section) = Section::parse(&mut reader) else {
+                io.count(OverlayMetric::BadSections, 1);
+                break;
+            };
+            samples += u64::from(section.samples());
+            self.reduce(io, section, (process, index), clock);
+        }
+        let me = self.me;
+        let news = self.children.get_mut(&process).and_then(|child| {
+            child.received += samples;
+            turned.then(|| child.entry(process, me, false))
+        });
+        // Whoever plans is to know soon where silence is wanted.
+        if let Some(entry) = news {
+            self.tell_of(io, entry);
         }
         if standing.answer {
             self.beat(io, process, standing, clock);
@@ -530,7 +522,7 @@ impl Hub {
             kin,
             siblings,
         };
-        io.send(self.me, (process, peer), 0, Message::Beat(beat));
+        io.send(self.me, (process, peer), Message::Beat(beat));
     }
 
     /// Other children that could take those of a child, from a random place on.

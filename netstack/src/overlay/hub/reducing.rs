@@ -196,7 +196,7 @@ impl Hub {
                     version: stream.version,
                     spec: stream.spec.clone(),
                 };
-                io.send(me, (*process, child.peer), 0, message);
+                io.send(me, (*process, child.peer), message);
             }
             if told {
                 child.tell_at = io.now + TELLING.wait_for_answer(child.tells, io.rng);
@@ -229,7 +229,7 @@ impl Hub {
                 version: 0,
                 spec: None,
             };
-            io.send(self.me, (process, child.peer), 0, message);
+            io.send(self.me, (process, child.peer), message);
         }
         let Some(at) = found.filter(|at| self.fits(*at, &section)) else {
             self.dropped += u64::from(samples);

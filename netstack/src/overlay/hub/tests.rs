@@ -22,8 +22,8 @@ struct Bench {
     rng: Rng,
     chance: Rng,
     counters: Counters<{ OverlayMetric::COUNT }>,
-    /// The last link of each child, and the last report on it.
-    links: BTreeMap<Process, (u32, u64)>,
+    /// The last link of each child.
+    links: BTreeMap<Process, u32>,
     streams: u16,
 }
 
@@ -88,7 +88,7 @@ impl Bench {
     }
 
     fn standing(&mut self, child: Process) -> Standing {
-        let (link, _) = self.links[&child];
+        let link = self.links[&child];
         let quiet = child.slot == 0 && self.chance.below(4) == 0;
         let many = |rng: &mut Rng| rng.below(u64::from(u32::MAX)) as u32;
         let (back_ends, quiet_below, cps) = match child.slot {
@@ -111,8 +111,8 @@ impl Bench {
     }
 
     fn attach(&mut self, child: Process) {
-        let link = self.links.get(&child).map_or(1, |(link, _)| link + 1);
-        self.links.insert(child, (link, 0));
+        let link = self.links.get(&child).map_or(1, |link| link + 1);
+        self.links.insert(child, link);
         let attach = Attach {
             link,
             height: child.slot,
@@ -128,12 +128,9 @@ impl Bench {
 
     fn report(&mut self, child: Process) {
         let standing = self.standing(child);
-        let (_, seq) = self.links.get_mut(&child).expect("it has attached");
-        *seq += 1;
         let from = (child, BootEpoch(1), peer(child.node.0));
         let said = (standing, &[][..]);
-        self.hub
-            .report(&mut io!(self), from, *seq, said, &self.clock);
+        self.hub.report(&mut io!(self), from, said, &self.clock);
     }
 
     fn set_stream(&mut self) {
@@ -232,14 +229,9 @@ fn a_silent_child_is_lost_when_its_time_is_up_and_the_others_stay() {
             back_ends: 1,
             ..Standing::default()
         };
-        let (from, seq) = (
-            (other, BootEpoch(1), peer(other.node.0)),
-            bench.now.as_micros(),
-        );
+        let from = (other, BootEpoch(1), peer(other.node.0));
         let said = (standing, &[][..]);
-        bench
-            .hub
-            .report(&mut io!(bench), from, seq, said, &bench.clock);
+        bench.hub.report(&mut io!(bench), from, said, &bench.clock);
         let clock = bench.clock.clone();
         bench.hub.tick(&mut io!(bench), &clock);
     }

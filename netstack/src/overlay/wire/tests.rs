@@ -12,6 +12,7 @@ use crate::overlay::filter::Filter;
 use crate::overlay::metric::MetricId;
 use crate::overlay::stream::{Scope, StreamSpec, Sync};
 use crate::time::Micros;
+use crate::wire::key::Key;
 
 const KEY: Key = Key(*b"what nodes share");
 
@@ -227,15 +228,29 @@ fn message() -> impl Strategy<Value = Message> {
 
 prop_compose! {
     fn packet()(
-        from in process(), boot: u64, mac: [u8; 6], to_slot in 0..=MAX_CPS, tree: u64, seq: u64, message in message(),
+        from in process(), boot: u64, mac: [u8; 6], to_slot in 0..=MAX_CPS, tree: u64, message in message(),
     ) -> Packet {
-        Packet { from, boot: BootEpoch(boot), mac, to_slot, tree: TreeEpoch(tree), seq, message }
+        Packet { from, boot: BootEpoch(boot), mac, to_slot, tree: TreeEpoch(tree), message }
     }
+}
+
+/// A station that has sealed and opened nothing.
+fn station(number: u8) -> Envelopes {
+    Envelopes::new(&KEY, addr(number), Instant::ZERO)
+}
+
+fn addr(number: u8) -> SocketAddrV4 {
+    SocketAddrV4::new([10, 0, 0, number].into(), 7118)
+}
+
+/// What station 2 makes of a datagram of station 1.
+fn read(bytes: &[u8]) -> Result<Packet, Error> {
+    parse(&mut station(2), Instant::ZERO, addr(1), bytes)
 }
 
 fn written(packet: &Packet) -> Vec<u8> {
     let mut out = [0; MAX_DATAGRAM];
-    let length = emit(&KEY, packet, &mut out);
+    let length = emit(&mut station(1), Instant::ZERO, addr(2), packet, &mut out);
     out[..length].to_vec()
 }
 
@@ -244,7 +259,7 @@ proptest! {
     fn what_is_written_is_read(packet in packet()) {
         let bytes = written(&packet);
         prop_assert!(is_overlay(&bytes) && bytes.len() <= MAX_FRAME);
-        prop_assert_eq!(parse(&KEY, &bytes), Ok(packet));
+        prop_assert_eq!(read(&bytes), Ok(packet));
     }
 
     #[test]
@@ -252,7 +267,7 @@ proptest! {
         let mut bytes = written(&packet);
         let at = at.index(bytes.len());
         bytes[at] ^= 1_u8 << bit;
-        prop_assert!(parse(&KEY, &bytes).is_err());
+        prop_assert!(read(&bytes).is_err());
     }
 
     /// As if a node's kernel had been taken over: the seal is right, the payload anything.
@@ -261,13 +276,13 @@ proptest! {
         let mut out = [0; MAX_DATAGRAM];
         let Ok(kind) = Kind::from_wire(kind) else { return Ok(()) };
         let header = Header { kind, node: NodeId(1), epoch: BootEpoch(1), seq: 0 };
-        let length = datagram::emit(header, Some(&KEY), &mut out, |writer| {
+        let length = station(1).seal(Instant::ZERO, addr(2), header, &mut out, |writer| {
             if prefix {
                 writer.bytes(&[0; PREFIX_LEN]);
             }
             writer.bytes(&payload);
         });
-        if let Ok(packet) = parse(&KEY, &out[..length]) {
+        if let Ok(packet) = read(&out[..length]) {
             prop_assert_eq!(written(&packet), &out[..length]);
         }
     }
@@ -338,10 +353,9 @@ fn lists_at_their_limits_fit_a_frame() {
             mac: [0; 6],
             to_slot: 0,
             tree: TreeEpoch(1),
-            seq: 1,
             message,
         };
-        assert_eq!(parse(&KEY, &written(&packet)), Ok(packet));
+        assert_eq!(read(&written(&packet)), Ok(packet));
     }
 }
 
@@ -442,7 +456,6 @@ fn payloads_are_as_long_as_documented() {
             mac: [0; 6],
             to_slot: 0,
             tree: TreeEpoch(1),
-            seq: 1,
             message,
         };
         let length = written(&packet).len() - OVERHEAD;

@@ -68,6 +68,8 @@ impl Order {
     }
 }
 
+/// The metric that says how many cores a node has.
+const CORES: &str = "hearth_node_cores";
 /// Longest wait for a key; then the screen is looked at again.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
@@ -229,6 +231,12 @@ impl View {
         node.values.get(self.metric).copied().flatten()
     }
 
+    /// The cores of a node, `-` where they are not known.
+    fn cores(&self, node: &NodeView) -> String {
+        let place = self.now.metrics.iter().position(|m| m.name == CORES);
+        table::or_dash(place.and_then(|place| node.values.get(place).copied().flatten()))
+    }
+
     /// The nodes shown, in their order.
     fn rows(&self) -> Vec<&NodeView> {
         let wanted = |node: &&NodeView| {
@@ -275,11 +283,12 @@ impl View {
     fn text(&self) -> String {
         let metric = self.metric();
         let name = metric.map_or("VALUE", |metric| metric.name.as_str());
-        let mut rows = table::new(&["NODE", "STATE", "JOB", name]);
+        let mut rows = table::new(&["NODE", "STATE", "CORES", "JOB", name]);
         for node in self.rows() {
             rows.add_row([
                 crate::output::plain(&node.name),
                 state(node),
+                self.cores(node),
                 table::or_dash(node.job),
                 metric.map_or_else(String::new, |metric| shown(self.value(node), metric)),
             ]);
@@ -406,6 +415,21 @@ mod tests {
             text.contains("idle, drained") && text.contains("(1 drained)"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn nodes_have_the_number_of_their_cores() {
+        let mut view = view(2);
+        view.now.metrics.push(MetricInfo {
+            name: CORES.into(),
+            unit: String::new(),
+            help: String::new(),
+            counter: false,
+        });
+        view.now.nodes[1].values.push(Some(12.0));
+        let cores = |node: usize| view.cores(&view.now.nodes[node]);
+        assert_eq!((cores(0).as_str(), cores(1).as_str()), ("-", "12"));
+        assert!(view.text().contains("CORES"), "{}", view.text());
     }
 
     #[test]

@@ -171,8 +171,12 @@ impl Receiver {
             members: MEMBERS_MOST,
             seed: super::seed(),
         };
+        let now = Instant::from_micros(clock.now_us());
+        let mut member = Member::new(config, now);
+        // The file with the key may be used again.
+        member.set_time(now, clock::unix_us());
         Receiver {
-            member: Member::new(config, Instant::from_micros(clock.now_us())),
+            member,
             folder: Folder::new(order.folder, order.existing),
             clock,
             interrupt,

@@ -123,6 +123,8 @@ impl Sender {
             limits: Limits::default(),
         };
         let mut source = Source::new(config, now);
+        // The file with the key may be used again.
+        source.set_time(now, clock::unix_us());
         let members = (0..).zip(&order.to);
         let spec = CastSpec {
             id: cast,

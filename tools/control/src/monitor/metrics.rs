@@ -30,6 +30,7 @@ netstack::counters! {
         WarmPrograms: "hearth_node_warm_programs", Gauge, Count, "Programs that the node keeps for their next launch";
         Warm: "hearth_node_warm", Gauge, Bytes, "Memory of the programs that the node keeps";
         HeartbeatAge: "hearth_node_heartbeat_age", Gauge, Seconds, "Time since the control node last heard from the node";
+        Cores: "hearth_node_cores", Gauge, Count, "Cores that the node has for programs";
     }
 }
 
@@ -49,6 +50,8 @@ pub struct Known {
     pub warm_programs: u64,
     /// Pages of 4 KiB of these.
     pub warm_pages: u64,
+    /// Cores it has for programs.
+    pub cores: u16,
 }
 
 fn defs() -> impl Iterator<Item = &'static MetricDef> {
@@ -118,6 +121,7 @@ pub fn values(
         stored(known.warm_programs),
         stored(known.warm_pages.saturating_mul(PAGE_BYTES)),
         stored(known.silent_us),
+        stored(known.cores.into()),
     ];
     joined(own, of_node, of_program)
 }

@@ -429,6 +429,7 @@ impl Sampler {
             has_job: job.is_some(),
             warm_programs: warm.0,
             warm_pages: warm.1,
+            cores: status.cores,
         };
         // What came before it was in service is of the boot before.
         let in_service = |row: &&NodeRow| present && row.at >= status.since;

@@ -356,7 +356,6 @@ fn a_front_end_that_is_switched_off_has_nothing_to_do() {
         mac: [0; 6],
         to_slot: 0,
         tree: TreeEpoch(0),
-        seq: 0,
         message: netstack::overlay::message::Message::Hello(netstack::overlay::message::Hello {
             back_end: true,
             cps: 1,
@@ -366,8 +365,11 @@ fn a_front_end_that_is_switched_off_has_nothing_to_do() {
         }),
     };
     let mut out = [0; netstack::MAX_DATAGRAM];
-    let length = netstack::overlay::wire::emit(&Key([1; 16]), &hello, &mut out);
     let from = "10.0.0.3:7118".parse().unwrap();
+    let key = Key([1; 16]).overlay_key();
+    let mut node = netstack::wire::envelope::Envelopes::new(&key, from, Instant::ZERO);
+    let front = "127.0.0.1:1".parse().unwrap();
+    let length = netstack::overlay::wire::emit(&mut node, Instant::ZERO, front, &hello, &mut out);
     overlay.handle_datagram(Instant::ZERO, from, &out[..length]);
     assert_eq!(overlay.front.nodes().count(), 1);
     let now = Instant::from_micros(5_000_000);

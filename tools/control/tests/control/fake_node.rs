@@ -302,14 +302,15 @@ impl Machine {
     }
 
     /// Joined a run of the control node, with its key for casts.
-    fn joined(&mut self, key: Key) {
+    fn joined(&mut self, key: Key, time: u64) {
         self.watch.joins.fetch_add(1, Ordering::Relaxed);
         let now = self.now();
         if self.endpoint.takes_log() {
             self.endpoint.log(now, 0, "joined\u{1b}[2J\n");
         }
         if let Some(member) = &mut self.member {
-            return member.set_key(key);
+            member.set_key(now, key);
+            return member.begin_at(now, time);
         }
         let SocketAddr::V4(addr) = self.socket.local_addr().unwrap() else {
             unreachable!("bound to an IPv4 address");
@@ -326,7 +327,9 @@ impl Machine {
             members: 0,
             seed: u64::from(addr.port()),
         };
-        self.member = Some(Member::new(config, now));
+        let mut member = Member::new(config, now);
+        member.begin_at(now, time);
+        self.member = Some(member);
     }
 
     fn note_acknowledged(&self) {
@@ -344,8 +347,10 @@ impl Machine {
             self.held.clear();
         }
         match event {
-            Event::Joined { peer_key, .. } => self.joined(peer_key),
-            Event::Launch { spec, block } => self.launch(now, spec, block),
+            Event::Joined {
+                peer_key, time_us, ..
+            } => self.joined(peer_key, time_us),
+            Event::Launch { spec, block, .. } => self.launch(now, spec, block),
             Event::Data {
                 request,
                 object,

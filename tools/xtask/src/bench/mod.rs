@@ -2,8 +2,8 @@
 //!
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every
 //! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
-//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`files`], [`launch`], [`noise`],
-//! [`openmp`], [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer that they
+//! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`files`], [`launch`], [`mpi`],
+//! [`noise`], [`openmp`], [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer that they
 //! compare with, [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a peer on them,
 //! [`links`] knows what limited links can do. [`record`] keeps figures in docs/.
 //!
@@ -22,6 +22,7 @@ mod files;
 mod launch;
 mod links;
 mod linux;
+mod mpi;
 mod mpich;
 mod namespaces;
 mod noise;
@@ -168,8 +169,8 @@ impl Row {
 /// What the command line asks of a benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Benchmark: alloc, boot, broadcast, call, exchange, files, launch, noise, openmp, overlay,
-    /// packet or queue; without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
+    /// Benchmark: alloc, boot, broadcast, call, exchange, files, launch, mpi, noise, openmp,
+    /// overlay, packet or queue; without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
     #[arg(required_unless_present = "write")]
     pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.
@@ -210,6 +211,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "exchange" => exchange::run(workspace, &mut report)?,
         "files" => files::run(workspace, &mut report)?,
         "launch" => launch::run(workspace, &mut report)?,
+        "mpi" => mpi::run(workspace, &mut report)?,
         "noise" => noise::run(workspace, &mut report)?,
         "openmp" => openmp::run(workspace, &mut report)?,
         "overlay" => overlay::run(workspace, &mut report)?,
@@ -218,7 +220,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         other => {
             bail!(
                 "no benchmark is called {other:?}; there are: alloc, boot, broadcast, call, \
-                 exchange, files, launch, noise, openmp, overlay, packet, queue"
+                 exchange, files, launch, mpi, noise, openmp, overlay, packet, queue"
             )
         }
     }

@@ -4,7 +4,7 @@
 //! Purpose: what a program needs to talk to its other ranks, in `target/hearth/lib` and
 //! `target/hearth/include`; each example as `NAME-c`, `NAME-cpp` or `NAME-rust` among the other
 //! programs; and the test programs that need it or a crate: `ranks-*.c`, and those of
-//! `tests/examples`. Neighbours: [`super::programs`] compiles programs that need no library.
+//! `tests/crates`. Neighbours: [`super::programs`] compiles programs that need no library.
 //!
 //! Invariant: examples in C and C++ are compiled against the copies that users get.
 
@@ -17,8 +17,8 @@ use anyhow::{Context, Result};
 use crate::compile;
 use crate::workspace::{Workspace, output_of};
 
-/// The crate of the tests, with programs of which the libraries come as crates.
-const TESTS: &str = "hearth-tests";
+/// The programs of tests of which the libraries come as crates.
+const TESTS: &str = "hearth-test-programs";
 /// The crate, and cargo's profile for the library of it.
 const CRATE: &str = "hearth";
 const PROFILE: &str = "program";
@@ -71,7 +71,7 @@ pub fn examples(workspace: &Workspace) -> Result<()> {
         let program = outputs.join(name);
         fs::rename(&fresh, &program).with_context(|| format!("renaming {}", fresh.display()))?;
     }
-    let of_tests = workspace.root().join("tests/examples");
+    let of_tests = workspace.root().join("tests/crates/examples");
     for (package, sources, suffix) in [(CRATE, sources, "-rust"), (TESTS, of_tests, "")] {
         for source in files(&sources, "rs")? {
             let name = stem(&source);

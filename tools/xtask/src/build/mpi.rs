@@ -29,12 +29,15 @@ const MPICH: SourcePackage = SourcePackage {
     archive: "mpich_4.0.2.orig.tar.xz",
     sha256: "b27039f964afeb6b8a3e009c56b441cbe368c26d6d6476ad3bb7190996875860",
 };
-/// Our files and whose places they take.
-const REPLACED: [(&str, &str); 3] = [
-    ("netmod", "src/mpid/ch4/netmod/stubnm"),
-    ("pmi.c", "src/pmi/simple/simple_pmi.c"),
-    ("netmod/hearth_call.h", "src/pmi/simple/hearth_call.h"),
+/// Our files, and whose places they take.
+const REPLACED: [(&str, &str); 5] = [
+    ("mpich/netmod", "src/mpid/ch4/netmod/stubnm"),
+    ("include/hearth.h", "src/mpid/ch4/netmod/stubnm/hearth.h"),
+    ("mpich/pmi.c", "src/pmi/simple/simple_pmi.c"),
+    ("mpich/netmod/hearth_call.h", "src/pmi/simple/hearth_call.h"),
+    ("include/hearth.h", "src/pmi/simple/hearth.h"),
 ];
+const PATCH: &str = "mpich/upstream.patch";
 /// How MPICH is configured. Its own engine for datatypes is a tenth of the other's size.
 const CONFIGURE: [&str; 17] = [
     "--with-device=ch4:stubnm",
@@ -90,7 +93,7 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     }
     let root = workspace.target().join("mpi");
     fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
-    let ours = workspace.root().join("kernel/user/mpich");
+    let ours = workspace.root().join("kernel/user");
     let stamp = root.join("stamp");
     let state = state_of(&ours)?;
     let prefix = prefix(workspace);
@@ -100,11 +103,11 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     }
     let source = root.join("source");
     let build = root.join("build");
-    patched(&source, &build, &ours.join("upstream.patch"))?;
+    patched(&source, &build, &ours.join(PATCH))?;
     for (from, to) in REPLACED {
         replace(&ours.join(from), &source.join(to))?;
     }
-    if !build.join("Makefile").exists() {
+    if !is_configured(&build, &prefix) {
         let _ = fs::remove_dir_all(&build);
         fs::create_dir_all(&build).with_context(|| format!("making {}", build.display()))?;
         say("mpi", "configuring MPICH, about two minutes");
@@ -125,8 +128,19 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     let mut command = Command::new("make");
     command.current_dir(&build).args(["install", "-j2"]);
     logged(&mut command, &root.join("install.log"), None)?;
+    // Its licence wants this in every copy.
+    let notice = "COPYRIGHT";
+    fs::copy(source.join(notice), prefix.join(notice)).context("copying MPICH's notice")?;
     finish(&prefix)?;
     fs::write(&stamp, state).with_context(|| format!("writing {}", stamp.display()))
+}
+
+/// Whether the folder is configured, and for this place: its paths are absolute.
+fn is_configured(build: &Path, prefix: &Path) -> bool {
+    let configured = fs::read(build.join("config.status")).unwrap_or_default();
+    let option = format!("--prefix={}'", prefix.display());
+    let is_for_here = String::from_utf8_lossy(&configured).contains(&option);
+    is_for_here && build.join("Makefile").exists()
 }
 
 /// Makes sure that the sources are there with this patch.
@@ -150,7 +164,7 @@ fn patched(source: &Path, build: &Path, patch: &Path) -> Result<()> {
 fn state_of(ours: &Path) -> Result<String> {
     let mut command = Command::new("sh");
     command.arg("-c").current_dir(ours);
-    command.arg("find . -type f | LC_ALL=C sort | xargs sha256sum");
+    command.arg("find mpich include -type f | LC_ALL=C sort | xargs sha256sum");
     let files = output_of(&mut command)?;
     Ok(format!(
         "{}\n{}\n{files}",

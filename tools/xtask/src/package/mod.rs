@@ -1,7 +1,7 @@
 //! `cargo xtask package`: everything a user needs in one file, for machines without Rust.
 //!
-//! Purpose: `target/hearth-VERSION-x86_64.tar.gz` with the outputs of `build`, a README and the
-//! licences, in one folder from which it runs. Key constants: [`CONTENTS`], [`BINARY_LIMIT`].
+//! Purpose: `target/hearth-VERSION-x86_64.tar.gz` with the outputs of `build`, MPI where it is built,
+//! a README and the licences, in one folder from which it runs. Key constants: [`CONTENTS`], [`BINARY_LIMIT`].
 //! Neighbours: `build` makes what is packed; [`container`] tries it on an empty Debian system.
 //!
 //! Invariant: a package holds what `target/hearth` holds, which is what `demo` shows. The tests use
@@ -29,6 +29,8 @@ const CONTENTS: [&str; 6] = [
     "lib",
     "symbols",
 ];
+/// And where `cargo xtask build --mpi` has made it.
+const MPI: &str = "mpi";
 /// Where its README is in the source tree.
 const README_FOLDER: &str = "tools/xtask/src/package";
 /// Most bytes of `hearth`: a download, and a file that is mapped at each command.
@@ -44,7 +46,12 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     let bytes = fs::metadata(&package)
         .context("looking at the package")?
         .len();
-    eprintln!("{}: {:.1} MiB", package.display(), mebibytes(bytes));
+    let mpi = match has_mpi(workspace) {
+        true => "with MPI",
+        false => "without MPI, which `cargo xtask build --mpi` adds",
+    };
+    let size = mebibytes(bytes);
+    eprintln!("{}: {size:.1} MiB, {mpi}", package.display());
     Ok(())
 }
 
@@ -62,12 +69,21 @@ pub fn make(workspace: &Workspace) -> Result<PathBuf> {
     tar.arg("--directory")
         .arg(workspace.outputs())
         .args(CONTENTS);
+    if has_mpi(workspace) {
+        tar.arg(MPI);
+    }
     let readme = workspace.root().join(README_FOLDER);
     tar.arg("--directory").arg(readme).arg("README.md");
     tar.arg("--directory").arg(workspace.root());
     output_of(tar.args(["LICENSE-MIT", "LICENSE-APACHE"]))?;
     fs::rename(&fresh, &package).with_context(|| format!("renaming {}", fresh.display()))?;
     Ok(package)
+}
+
+/// Whether MPI is built, wholly: what compiles for it comes last.
+fn has_mpi(workspace: &Workspace) -> bool {
+    let mpi = workspace.outputs().join(MPI);
+    mpi.join("bin/mpiexec").exists() && mpi.join("COPYRIGHT").exists()
 }
 
 /// `hearth` runs on any Linux of this processor: it asks for no library.
@@ -158,6 +174,16 @@ mod tests {
             "{listing}"
         );
         assert!(!listing.contains(".b.new"), "{listing}");
+        assert!(!listing.contains("mpi"), "{listing}");
+        // MPICH's licence wants its notice in every copy.
+        for file in ["mpi/bin/mpiexec", "mpi/COPYRIGHT"] {
+            let path = workspace.outputs().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let package = make(&workspace).unwrap();
+        let listing = output_of(Command::new("tar").arg("-tf").arg(&package)).unwrap();
+        assert!(listing.contains("/mpi/COPYRIGHT"), "{listing}");
         assert!(!package.with_extension("new").exists());
     }
 

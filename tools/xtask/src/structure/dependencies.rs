@@ -57,6 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("xtask", &[]),
     ("hearth-tests", &["hearth-abi", "kernel-core", "netstack"]),
+    ("hearth-test-programs", &[]),
 ];
 
 /// Asks cargo for all dependencies and compares.

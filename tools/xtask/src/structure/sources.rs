@@ -8,8 +8,8 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::Rule;
 use super::tokens::code_only;
+use super::{Rule, layers};
 use crate::workspace::{Workspace, output_of};
 
 /// Longest source file, in lines.
@@ -93,11 +93,19 @@ fn apply(sources: &[Source]) -> Vec<Rule> {
             text: "lines of comments have at most 100 columns (tables excepted)",
             violations: vec![],
         },
+        Rule {
+            text: layers::TEXT,
+            violations: vec![],
+        },
     ];
     for source in sources {
         for (rule, violation) in rules.iter_mut().zip(judge(source)) {
             rule.violations.extend(violation);
         }
+        let layers = rules.last_mut().expect("the rule above");
+        layers
+            .violations
+            .extend(layers::violations(&source.path, &source.text));
     }
     rules
 }

@@ -37,6 +37,8 @@ const SUCCESS_STATUS: i32 = 33;
 const FAILURE_STATUS: i32 = 35;
 /// Seeds of one boot: some ten seconds on a quiet machine.
 const SEEDS_A_BOOT: u64 = 5;
+/// Bytes of the head of an ACPI table.
+const TABLE_HEAD_BYTES: usize = 36;
 /// How much of a console is shown when a test failed.
 const SHOWN_LINES: usize = 30;
 
@@ -52,6 +54,8 @@ struct Test {
     devices: Vec<String>,
     /// Its firmware says that the console is the second serial port (ACPI table SPCR).
     second_port: bool,
+    /// Its firmware lists processors that cannot be used (ACPI table MADT).
+    odd_processors: bool,
     /// Its network card, as QEMU calls it, on QEMU's own network; none otherwise.
     card: Option<String>,
     /// A card on an earlier place of the bus, whose port leads nowhere.
@@ -190,8 +194,9 @@ fn list(workspace: &Workspace) -> Result<Vec<Test>> {
 }
 
 /// `HEARTH-TEST name NAME [memory=SIZE] [machine=MACHINE] [device=DEVICE]... [console=COM2]
-/// [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [cores=COUNT] [exit=STATUS]
-/// [files=NAMES] [compiler=PROGRAM] [seeds=COUNT] [expects=TEXT to the end of the line]`.
+/// [processors=odd] [nic=DEVICE] [dead=DEVICE] [peer=DEVICE] [clock=instructions] [cores=COUNT]
+/// [exit=STATUS] [files=NAMES] [compiler=PROGRAM] [seeds=COUNT]
+/// [expects=TEXT to the end of the line]`.
 fn parse_listed(line: &str) -> Option<Test> {
     let (_, rest) = line.split_once("HEARTH-TEST name ")?;
     let (rest, expects) = match rest.split_once(" expects=") {
@@ -210,6 +215,7 @@ fn parse_listed(line: &str) -> Option<Test> {
             Some(("machine", machine)) => test.machine = machine.to_owned(),
             Some(("device", device)) => test.devices.push(device.to_owned()),
             Some(("console", "COM2")) => test.second_port = true,
+            Some(("processors", "odd")) => test.odd_processors = true,
             Some(("nic", device)) => test.card = Some(device.to_owned()),
             Some(("peer", device)) => test.peer_card = Some(device.to_owned()),
             Some(("dead", device)) => test.dead_card = Some(device.to_owned()),
@@ -237,6 +243,7 @@ fn listing() -> Test {
         machine: MACHINE.to_owned(),
         devices: Vec::new(),
         second_port: false,
+        odd_processors: false,
         card: None,
         dead_card: None,
         peer_card: None,
@@ -320,10 +327,11 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
         command.args(["-icount", "shift=0,sleep=off"]);
     }
     if test.second_port {
-        let table = workspace.target().join("spcr.bin");
-        fs::write(&table, console_table()).with_context(|| table.display().to_string())?;
-        command.args(["-serial", "null", "-acpitable"]);
-        command.arg(format!("file={}", table.display()));
+        command.args(["-serial", "null"]);
+        add_table(&mut command, workspace, *b"SPCR", &console_table())?;
+    }
+    if test.odd_processors {
+        add_table(&mut command, workspace, *b"APIC", &odd_processors())?;
     }
     command.args(["-serial", "stdio"]);
     for device in &test.devices {
@@ -358,19 +366,47 @@ fn attach_cards(command: &mut Command, test: &Test) {
     }
 }
 
-/// An ACPI table that names the second serial port, at 115,200 baud.
-fn console_table() -> [u8; 80] {
-    let mut table = [0; 80];
-    table[..4].copy_from_slice(b"SPCR");
-    table[4] = 80;
+/// Gives the machine an ACPI table more, by its signature and what is behind the head.
+fn add_table(
+    command: &mut Command,
+    workspace: &Workspace,
+    signature: [u8; 4],
+    body: &[u8],
+) -> Result<()> {
+    let mut table = vec![0; TABLE_HEAD_BYTES];
+    table[..4].copy_from_slice(&signature);
+    table.extend(body);
+    let length = u32::try_from(table.len()).context("a table of this size")?;
+    table[4..8].copy_from_slice(&length.to_le_bytes());
     table[8] = 2;
-    // The address: ports, 8 bits wide, 0x2f8.
-    table[40..42].copy_from_slice(&[1, 8]);
-    table[44..46].copy_from_slice(&0x2f8_u16.to_le_bytes());
-    table[58] = 7;
     let sum = table.iter().fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
     table[9] = 0_u8.wrapping_sub(sum);
-    table
+    let name = String::from_utf8_lossy(&signature).to_lowercase();
+    let path = workspace.target().join(format!("{name}.bin"));
+    fs::write(&path, table).with_context(|| path.display().to_string())?;
+    command.arg("-acpitable");
+    command.arg(format!("file={}", path.display()));
+    Ok(())
+}
+
+/// What names the second serial port as the console, at 115,200 baud (SPCR).
+fn console_table() -> [u8; 44] {
+    let mut body = [0; 44];
+    // The address: ports, 8 bits wide, 0x2f8.
+    body[4..6].copy_from_slice(&[1, 8]);
+    body[8..10].copy_from_slice(&0x2f8_u16.to_le_bytes());
+    body[22] = 7;
+    body
+}
+
+/// What lists processors that cannot be used (MADT): one that is disabled, one that the machine's
+/// own table has, too, and one that is not there.
+fn odd_processors() -> Vec<u8> {
+    let mut body = vec![0; 8];
+    for (apic_id, flags) in [(40, 0), (1, 1), (77, 1)] {
+        body.extend([0, 8, apic_id, apic_id, flags, 0, 0, 0]);
+    }
+    body
 }
 
 /// The end of a console.

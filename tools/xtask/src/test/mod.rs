@@ -83,6 +83,8 @@ enum Part {
     Fmt,
     /// Rules about the source tree
     Structure,
+    /// Building MPI: MPICH with the netmod of Hearth
+    MpiLibrary,
     /// Building the operator's binary and the programs
     Build,
     /// Building the boot images
@@ -183,6 +185,7 @@ impl Part {
             Self::Kernel => "kernel tests in QEMU",
             Self::EndToEnd => "end to end",
             Self::Conformance => "conformance",
+            Self::MpiLibrary => "building MPI",
             Self::Mpi => "MPI",
             Self::Package => "the package on an empty system",
             Self::Soak => "simulation, for long",
@@ -205,7 +208,7 @@ impl Part {
             Self::Kernel => "kernel",
             Self::EndToEnd => "e2e",
             Self::Conformance => "conform",
-            Self::Mpi => "mpi",
+            Self::MpiLibrary | Self::Mpi => "mpi",
             Self::Package => "package",
             Self::Soak => "soak",
             Self::Mutants => "mutants",
@@ -215,9 +218,10 @@ impl Part {
     /// What must have passed before it can run.
     fn needs(self) -> Vec<Name> {
         let parts = match self {
-            Self::Kernel | Self::EndToEnd | Self::Conformance => vec![Self::Images, Self::Build],
+            Self::Kernel | Self::EndToEnd | Self::Conformance | Self::Mpi => {
+                vec![Self::Images, Self::Build]
+            }
             Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
-            Self::Mpi => vec![Self::Images, Self::Build, Self::Mpi],
             Self::Host | Self::Fuzz | Self::Package => vec![self],
             Self::Commands | Self::Simulation | Self::Soak => vec![Self::Build],
             Self::Fmt
@@ -225,10 +229,15 @@ impl Part {
             | Self::Images
             | Self::Clippy
             | Self::Build
+            | Self::MpiLibrary
             | Self::Mutants => vec![],
         };
         let compiled = |part| (part, Kind::Compiles);
-        parts.into_iter().map(compiled).collect()
+        let mut needs: Vec<_> = parts.into_iter().map(compiled).collect();
+        if self == Self::Mpi {
+            needs.push((Self::MpiLibrary, Kind::Runs));
+        }
+        needs
     }
 
     fn tasks<'a>(self, workspace: &'a Workspace, options: &'a Options) -> Vec<Task<'a, Name>> {
@@ -277,13 +286,13 @@ impl Part {
             })),
             Self::EndToEnd => runs(Box::new(|| end_to_end(workspace, &[]).map(Some))),
             Self::Conformance => runs(Box::new(|| conformance::check_sample(workspace).map(Some))),
-            Self::Mpi => {
-                let mut tasks = runs(Box::new(|| {
-                    conformance::check_mpi(workspace, false).map(Some)
-                }));
-                tasks.push(compiles(crate::build::mpi::build));
-                tasks
-            }
+            // Its compiler is not cargo's, so it has no need to wait for cargo.
+            Self::MpiLibrary => runs(Box::new(|| {
+                crate::build::mpi::build(workspace).map(|()| None)
+            })),
+            Self::Mpi => runs(Box::new(|| {
+                conformance::check_mpi(workspace, false).map(Some)
+            })),
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));

@@ -2,13 +2,14 @@
 //!
 //! | item | what it is |
 //! |---|---|
-//! | [`start`] | starts the cores that firmware lists, bounded in time |
+//! | [`start_one`], [`serve`] | starts a core, bounded in time; what it does then |
 //! | [`scope`] | runs a function on all cores, and ends with the last of them |
 //! | [`BigLock`] | the lock under which a core does the kernel's work |
 //! | [`kick`] | has a core come out of ring 3 or of its sleep |
 //! | [`enter_user`], [`left_user`], [`shoot_down`] | translations that no core may use any more |
 //!
-//! Neighbours: `process::turn` runs programs on all cores; `kernel_core::threads` numbers them.
+//! Neighbours: `smp` starts those that firmware lists; `process::turn` runs programs on all cores;
+//! `kernel_core::threads` numbers them.
 //!
 //! Invariant: a core that waits for another does so for a bounded time, and the end of that is a
 //! panic which names the core. What a core does in ring 0 needs the big lock, but for its own
@@ -20,17 +21,16 @@ mod trampoline;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use kernel_core::acpi::Machine;
+use kernel_core::phys::PhysMem;
 use kernel_core::threads::{CORES_MAX, Core, CoreSet};
 pub use lock::{BigLock, Guard};
 use spin::Mutex;
-use trampoline::Trampoline;
+pub use trampoline::Trampoline;
 use x86_64::instructions::interrupts;
 
 use super::apic::{self, Message};
 use super::interrupts::KICK_VECTOR;
-use super::{clock, cpu, fpu, gdt, machine_check, trap, tsc, user};
-use crate::mm;
+use super::{clock, cpu, fpu, gdt, machine_check, tlb, trap, tsc, user};
 
 /// How long a core may take from its start message to its first sign.
 const ARRIVES_WITHIN_US: u64 = 1_000_000;
@@ -111,47 +111,18 @@ pub fn all() -> CoreSet {
     CoreSet::first(count())
 }
 
-/// Starts the cores that firmware lists, so that there are `most` in all. Those that do not answer,
-/// or whose time-stamp counter is not the boot core's, are named in the log and left out.
-pub fn start(machine: &Machine, most: usize) {
-    let own = apic::this_id();
-    SLOTS[0].apic_id.store(own, Ordering::Relaxed);
-    let ids = machine.processors.iter().map(|processor| processor.apic_id);
-    let others = ids.filter(|id| *id != own);
-    let most = most.clamp(1, CORES_MAX);
-    let mut trampoline = None;
-    for id in others {
-        let core = count();
-        if core >= most {
-            break;
-        }
-        let Some(page) = trampoline.take().or_else(Trampoline::new) else {
-            warn!(
-                "cpu",
-                "no page below 1 MiB to start other cores in: one core works"
-            );
-            return;
-        };
-        let Some(stack) = mm::add_core(core) else {
-            warn!("cpu", "no memory for the stacks of more than {core} cores");
-            return;
-        };
-        if !start_one(&page, core, id, stack) {
-            // It may come late: its page, its tables and its stack stay as they are.
-            core::mem::forget(page);
-            break;
-        }
-        COUNT.store(core + 1, Ordering::Relaxed);
-        trampoline = Some(page);
-    }
-    if count() > 1 {
-        info!("cpu", "{} cores", count());
-    }
-}
-
-/// Starts core `core`, whose APIC has this id; whether it works.
-fn start_one(trampoline: &Trampoline, core: usize, id: u32, stack: u64) -> bool {
+/// Starts the next core, whose APIC has this id, on a stack with this end; `arrive` is called there
+/// with its number, and ends in [`serve`]. Whether it works: one that does not may come late, so
+/// its page, its tables and its stack stay as they are.
+pub fn start_one<M: PhysMem>(
+    trampoline: &mut Trampoline<M>,
+    id: u32,
+    stack: u64,
+    arrive: extern "C" fn(usize) -> !,
+) -> bool {
+    let core = count();
     let slot = &SLOTS[core];
+    SLOTS[0].apic_id.store(apic::this_id(), Ordering::Relaxed);
     slot.apic_id.store(id, Ordering::Relaxed);
     trampoline.aim(stack, arrive, core);
     let before = tsc();
@@ -178,14 +149,13 @@ fn start_one(trampoline: &Trampoline, core: usize, id: u32, stack: u64) -> bool 
         );
         return false;
     }
+    COUNT.store(core + 1, Ordering::Relaxed);
     true
 }
 
-/// Where a core arrives, on its own stack.
-extern "C" fn arrive(core: usize) -> ! {
-    let counter = tsc();
-    cpu::enable_paging_features();
-    mm::activate_kernel_table();
+/// What a core does for good once it has the kernel's page tables: the work of [`scope`], and
+/// `after` it each time. `counter` is its time-stamp counter from when it arrived.
+pub fn serve(core: usize, counter: u64, after: fn()) -> ! {
     gdt::load(core);
     trap::load();
     cpu::init();
@@ -208,8 +178,7 @@ extern "C" fn arrive(core: usize) -> ! {
         let work = JOB.lock().work;
         if let Some(work) = work {
             work(this);
-            // What the job left there is no business of the next.
-            mm::scrub_stack();
+            after();
         }
         slot.done.store(number, Ordering::Release);
     }
@@ -290,7 +259,7 @@ pub fn enter_user(core: Core) {
     slot.in_user.store(true, Ordering::SeqCst);
     let generation = GENERATION.load(Ordering::SeqCst);
     if slot.seen.load(Ordering::Relaxed) != generation {
-        mm::invalidate_all();
+        tlb::flush_all();
         slot.seen.store(generation, Ordering::Relaxed);
     }
 }

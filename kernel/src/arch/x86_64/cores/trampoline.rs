@@ -1,18 +1,14 @@
 //! The first instructions of a core: from real mode in a page below 1 MiB to the kernel.
 //!
 //! The page holds the code and, at its end, what that needs: page tables, stack, entry and a table
-//! of segments. Tables of its own map the page to itself and the kernel as everywhere.
+//! of segments. `mm::StartPage` has the page and its tables.
 //!
 //! Invariant: the page is written by the boot core only, while no core starts.
 
 use core::arch::global_asm;
 
-use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
-use kernel_core::paging::entry::{Attributes, Class, Protection};
-use kernel_core::paging::{PageSize, PageTable};
+use kernel_core::addr::{PAGE_SIZE, PhysAddr};
 use kernel_core::phys::PhysMem;
-
-use crate::mm::{self, DirectMap};
 
 /// Where the code looks for what it needs, in its page.
 const ROOT_AT: u64 = 0xf00;
@@ -80,33 +76,19 @@ unsafe extern "C" {
     static hearth_trampoline_end: u8;
 }
 
-/// The page, ready to start cores.
-pub(super) struct Trampoline {
+/// The page, ready to start cores. It is written through `M`.
+pub struct Trampoline<M> {
+    memory: M,
     page: PhysAddr,
-    table: PageTable,
 }
 
-impl Trampoline {
-    /// Takes the page that `mm` has put aside. `None` where there is none below 1 MiB, or no memory
-    /// for tables below 4 GiB.
-    pub(super) fn new() -> Option<Self> {
-        let page = mm::start_page()?;
-        let mut frames = mm::frames();
-        let table = PageTable::new(&mut DirectMap, &mut *frames).ok()?;
-        table.share_kernel_half(&mut DirectMap, mm::kernel_table());
-        let here = VirtAddr::new(page.as_u64());
-        // The page lies in the programs' half. SMEP, under which the kernel runs nothing there, is
-        // switched on once a core has left it.
-        let attributes = Attributes::user(Protection::ReadExecute, Class::Private);
-        let size = PageSize::Small;
-        table
-            .map(&mut DirectMap, &mut *frames, here, page, size, attributes)
-            .ok()?;
-        drop(frames);
-        u32::try_from(table.root().as_u64()).ok()?;
-        let this = Self { page, table };
-        this.write_code();
-        Some(this)
+impl<M: PhysMem> Trampoline<M> {
+    /// Writes the code into a page below 1 MiB, and the root of page tables that map it at its own
+    /// address, to be executed, and the kernel.
+    pub fn new(memory: M, page: PhysAddr, root: u32) -> Self {
+        let mut this = Self { memory, page };
+        this.write_code(root);
+        this
     }
 
     /// The page's number, as a start message has it.
@@ -114,11 +96,12 @@ impl Trampoline {
         (self.page.as_u64() / PAGE_SIZE) as u8
     }
 
-    fn put(&self, at: u64, value: u64) {
-        DirectMap.write(self.page.offset(at), &value.to_le_bytes());
+    fn put(&mut self, at: u64, value: u64) {
+        self.memory
+            .write(self.page.offset(at), &value.to_le_bytes());
     }
 
-    fn write_code(&self) {
+    fn write_code(&mut self, root: u32) {
         // SAFETY: the three are places in one section of the image, in this order.
         let (code, long) = unsafe {
             let start = &raw const hearth_trampoline;
@@ -128,9 +111,9 @@ impl Trampoline {
             (core::slice::from_raw_parts(start, length), long)
         };
         assert!(code.len() < ROOT_AT as usize, "the trampoline fits");
-        DirectMap.write(self.page, code);
+        self.memory.write(self.page, code);
         let base = self.page.as_u64();
-        self.put(ROOT_AT, self.table.root().as_u64());
+        self.put(ROOT_AT, root.into());
         self.put(SEGMENTS_AT, 0);
         self.put(SEGMENTS_AT + 8, CODE_SEGMENT);
         self.put(SEGMENTS_AT + 16, DATA_SEGMENT);
@@ -140,20 +123,9 @@ impl Trampoline {
     }
 
     /// What the next core is to begin with.
-    pub(super) fn aim(&self, stack: u64, entry: extern "C" fn(usize) -> !, core: usize) {
+    pub(super) fn aim(&mut self, stack: u64, entry: extern "C" fn(usize) -> !, core: usize) {
         self.put(STACK_AT, stack);
         self.put(ENTRY_AT, entry as usize as u64);
         self.put(CORE_AT, core as u64);
-    }
-}
-
-impl Drop for Trampoline {
-    /// Gives the tables back; the page stays aside.
-    fn drop(&mut self) {
-        let mut frames = mm::frames();
-        let here = VirtAddr::new(self.page.as_u64());
-        let unmapped = self.table.unmap(&mut DirectMap, &mut *frames, here);
-        unmapped.expect("the page is mapped");
-        self.table.destroy(&mut DirectMap, &mut *frames);
     }
 }

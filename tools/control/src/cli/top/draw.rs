@@ -136,12 +136,13 @@ fn nodes(frame: &mut Frame, area: Rect, view: &View) {
                 .map_or_else(|| "-".to_string(), |job| job.to_string());
             let name = output::plain(&node.name);
             let address = output::plain(node.address.as_deref().unwrap_or("-"));
-            Row::new([name, state(node), job, value, address])
+            Row::new([name, state(node), view.cores(node), job, value, address])
                 .style(Style::new().fg(colour(node.health)))
         });
     let widths = [
         Constraint::Length(9),
         Constraint::Length(15),
+        Constraint::Length(5),
         Constraint::Length(9),
         Constraint::Length(16),
         Constraint::Min(12),
@@ -154,7 +155,7 @@ fn nodes(frame: &mut Frame, area: Rect, view: &View) {
     .to_lowercase();
     let table = Table::new(lines, widths)
         .header(
-            Row::new(["NODE", "STATE", "JOB", "VALUE", "ADDRESS"])
+            Row::new(["NODE", "STATE", "CORES", "JOB", "VALUE", "ADDRESS"])
                 .style(Style::new().add_modifier(Modifier::BOLD)),
         )
         .block(Block::bordered().title(order));

@@ -37,6 +37,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
+pub use figures::Figures;
+
 use super::linux::Linux;
 use super::{Report, ready};
 use crate::workspace::Workspace;

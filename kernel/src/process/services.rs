@@ -1,8 +1,7 @@
-//! What a program's process may ask of the node: the seam between `process` and the network.
+//! What a program's process asks of the node: the seam between `process` and the network.
 //!
 //! Key types: [`Ranks`], implemented by `agent::node`, which has [`NodeServices`] for each rank of
-//! the job. A process never sees the endpoint, the stack or the card. Neighbours: `process` calls,
-//! `agent::node` answers.
+//! the job. A process never sees the endpoint, the stack or the card.
 //!
 //! Invariant: only [`NodeServices::wait`] halts the core; everything else returns at once.
 
@@ -10,19 +9,16 @@ use alloc::vec::Vec;
 
 use kernel_core::addr::{PhysAddr, VirtAddr};
 use kernel_core::objects::Objects;
-use kernel_core::retention::WarmTable;
-use netstack::broadcast::table::Entry;
+use kernel_core::retention::{ProgramId, Resident, Retained, WarmTable};
 use netstack::ids::{CallId, LocalRank, Rank, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::Full;
 use netstack::page::{Object, PageError, PageTraffic};
 use netstack::time::Instant;
 
-use super::cast::CastPage;
-use super::cast::store::Running;
-use super::exchange::Exchange;
-use super::shipping::Shipping;
-use crate::arch;
+use crate::exchange::{Exchange, PeerLookup};
+use crate::shipping::Shipping;
+use crate::time;
 
 /// The answer to a page request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,15 +40,37 @@ pub struct IoCompletion {
     pub data: Vec<u8>,
 }
 
-/// What is known of how a rank is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerLookup {
-    /// This is how.
-    Found(Entry),
-    /// The job's connection table does not say.
-    NotThere,
-    /// The job's connection table is not here.
-    NoTable,
+/// Where a page of a program's image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CastPage {
+    /// In the store.
+    Here,
+    /// Its block is going to arrive.
+    Coming,
+    /// No cast brings it.
+    Absent,
+}
+
+/// The program that runs, as far as others may read its pages.
+#[derive(Debug)]
+pub struct Running {
+    /// Which.
+    pub program: ProgramId,
+    /// Its pages.
+    pub resident: Resident,
+    /// It was launched on pages of an earlier run.
+    pub warm: bool,
+}
+
+impl Running {
+    /// A program that has ended, until it is back among the warm ones.
+    pub fn kept(retained: &Retained) -> Self {
+        Self {
+            program: *retained.program(),
+            resident: retained.resident(),
+            warm: true,
+        }
+    }
 }
 
 /// The ranks of the one job a node has.
@@ -88,7 +106,7 @@ pub trait NodeServices {
     /// they need, then wait, in a loop.
     fn wait(&mut self, deadline: Instant) {
         if let Some(until) = self.begin_sleep(deadline) {
-            arch::idle::wait(until);
+            time::sleep_until(until);
             self.end_sleep();
         }
     }

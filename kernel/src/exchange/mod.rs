@@ -2,7 +2,7 @@
 //!
 //! Key type: [`Exchange`], the engine's endpoint for the open job with what it needs of the node:
 //! the program's memory, the job's connection table, the card. It stands beside
-//! [`super::cast::Casts`], as independent of the protocol with the control node as that.
+//! `agent::cast`, as independent of the protocol with the control node as that.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -26,6 +26,7 @@ use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{OUTSTANDING_MAX, ROOMS_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::MAX_DATAGRAM;
+use netstack::broadcast::table::Entry;
 use netstack::exchange::{
     Among, BufferId, Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
 };
@@ -33,12 +34,22 @@ use netstack::ids::{JobId, Rank};
 use netstack::time::{Instant, Micros};
 use netstack::wire::key::Key;
 
-use super::services::PeerLookup;
 use crate::mm;
 use crate::net::peer::PeerDatagram;
 use memory::ProgramMemory;
 pub use routes::Route;
 use routes::Routes;
+
+/// What is known of how a rank is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerLookup {
+    /// This is how.
+    Found(Entry),
+    /// The job's connection table does not say.
+    NotThere,
+    /// The job's connection table is not here.
+    NoTable,
+}
 
 /// How long a job's connection table may be on its way: longer than a table for a million ranks
 /// takes on the slowest link that is planned for. Then there is none.
@@ -73,8 +84,7 @@ struct Job {
     id: JobId,
     me: Rank,
     size: u32,
-    /// The peer key when it was launched: all its ranks have the same. None: the node had not
-    /// joined, and its ranks cannot talk.
+    /// What its launch brought. None: it was not launched, and its ranks cannot talk.
     key: Option<Key>,
     settings: Settings,
     seed: u64,
@@ -132,11 +142,7 @@ pub enum State {
 pub struct Exchange {
     /// How long a connection table may be on its way.
     table_within: Micros,
-    /// Of the present run of the control node.
-    key: Option<Key>,
-    /// A job that the node was told to launch, until its program has been loaded, and the key of
-    /// then: the control node may be another one when that is done, and the job's other ranks are
-    /// not told so.
+    /// The job that the node was told to launch last, and its key.
     launched: Option<(JobId, Key)>,
     job: Option<Job>,
     /// Made when the program posts its first operation or the first datagram of the job comes.
@@ -176,7 +182,6 @@ impl Exchange {
     pub fn new(table_within: Micros) -> Self {
         Self {
             table_within,
-            key: None,
             launched: None,
             job: None,
             endpoint: None,
@@ -198,20 +203,15 @@ impl Exchange {
         }
     }
 
-    /// The node has joined a run of the control node, whose peers share `key`.
-    pub fn set_key(&mut self, key: Key) {
-        self.key = Some(key);
-    }
-
-    /// The node was told to launch a job: its ranks speak under the key of now.
-    pub fn launched(&mut self, id: JobId) {
-        self.launched = self.key.map(|key| (id, key));
+    /// The node was told to launch a job, whose ranks share `key`.
+    pub fn launched(&mut self, id: JobId, key: Key) {
+        self.launched = Some((id, key));
     }
 
     /// A program has been loaded as a rank of a job of `size`.
     pub fn open(&mut self, now: Instant, id: JobId, me: Rank, size: u32, settings: Settings) {
-        let launched = self.launched.take_if(|(job, _)| *job == id);
-        let key = launched.map(|(_, key)| key).or(self.key);
+        let launched = self.launched.filter(|(job, _)| *job == id);
+        let key = launched.map(|(_, key)| key);
         self.job = Some(Job {
             id,
             me,

@@ -1,0 +1,185 @@
+/* What operations of MPI need, beside those of libhearth in the same run.
+ *
+ *   times message COUNT          8 bytes from rank 0 to itself, in ticks of the time-stamp counter
+ *   times bandwidth BYTES COUNT  from rank 0 to rank 1, in seconds
+ *   times alltoall BYTES COUNT   seconds of the slowest rank
+ *   times allreduce COUNT        8 bytes, and one way of a message of as many
+ *
+ * Rank 0 prints the medians, NAME=VALUE each. Both libraries take turns, so that what else the
+ * machine does is the same for both. */
+#include <hearth.h>
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <x86intrin.h>
+
+static int rank, size;
+
+static void need(int is_right, const char *what)
+{
+    if (is_right)
+        return;
+    fprintf(stderr, "times: rank %d: %s\n", rank, what);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *) a, y = *(const double *) b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, count, sizeof(*values), compare);
+    return values[count / 2];
+}
+
+/* The slowest rank's. */
+static double slowest(double seconds)
+{
+    double all;
+    MPI_Allreduce(&seconds, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return all;
+}
+
+static void message(int count)
+{
+    double mpi[count], own[count];
+    uint64_t out = 1, in = 0;
+    for (int i = 0; i < count && rank == 0; i++) {
+        MPI_Request requests[2];
+        uint64_t begin = __rdtsc();
+        MPI_Irecv(&in, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(&out, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        mpi[i] = (double) (__rdtsc() - begin);
+        need(in == out++, "another message than was sent");
+
+        hearth_request ours[2];
+        begin = __rdtsc();
+        int error = hearth_irecv(&in, 8, 0, 1, &ours[0]);
+        error = error ? error : hearth_isend(&out, 8, 0, 1, &ours[1]);
+        error = error ? error : hearth_waitall(2, ours, NULL);
+        own[i] = (double) (__rdtsc() - begin);
+        need(!error && in == out++, "a message of libhearth's failed");
+    }
+    if (rank == 0)
+        printf("mpi=%.0f own=%.0f\n", median(mpi, count), median(own, count));
+}
+
+static void bandwidth(size_t bytes, int count)
+{
+    double mpi[count], own[count];
+    char *data = malloc(bytes), done = 0;
+    need(data != NULL && size >= 2, "two ranks, and memory");
+    memset(data, rank + 1, bytes);
+    for (int i = 0; i < count && rank < 2; i++) {
+        double begin = MPI_Wtime();
+        if (rank == 0) {
+            MPI_Send(data, (int) bytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(&done, 1, MPI_BYTE, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(data, (int) bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            need(data[0] == 1 && data[bytes - 1] == 1, "other bytes than were sent");
+            MPI_Send(&done, 1, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
+        }
+        mpi[i] = MPI_Wtime() - begin;
+        memset(data, rank + 1, bytes);
+
+        int error;
+        begin = MPI_Wtime();
+        if (rank == 0) {
+            error = hearth_send(data, bytes, 1, 1);
+            error = error ? error : hearth_recv(&done, 1, 1, 2, NULL);
+        } else {
+            error = hearth_recv(data, bytes, 0, 1, NULL);
+            need(data[0] == 1 && data[bytes - 1] == 1, "other bytes than were sent");
+            error = error ? error : hearth_send(&done, 1, 0, 2);
+        }
+        own[i] = MPI_Wtime() - begin;
+        need(!error, "a message of libhearth's failed");
+        memset(data, rank + 1, bytes);
+    }
+    if (rank == 0)
+        printf("mpi=%.6f own=%.6f\n", median(mpi, count), median(own, count));
+    free(data);
+}
+
+static void alltoall(size_t bytes, int count)
+{
+    double mpi[count], own[count];
+    char *send = malloc(size * bytes), *receive = malloc(size * bytes);
+    need(send && receive, "memory");
+    memset(send, rank + 1, size * bytes);
+    for (int i = 0; i < count; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = MPI_Wtime();
+        MPI_Alltoall(send, (int) bytes, MPI_BYTE, receive, (int) bytes, MPI_BYTE, MPI_COMM_WORLD);
+        mpi[i] = slowest(MPI_Wtime() - begin);
+        for (int from = 0; from < size; from++)
+            need(receive[from * bytes] == (char) (from + 1), "another block than was sent");
+        memset(receive, 0, size * bytes);
+
+        MPI_Barrier(MPI_COMM_WORLD);
+        begin = MPI_Wtime();
+        int error = hearth_alltoall(send, receive, bytes);
+        own[i] = slowest(MPI_Wtime() - begin);
+        need(!error, "an exchange of libhearth's failed");
+        memset(receive, 0, size * bytes);
+    }
+    if (rank == 0)
+        printf("mpi=%.6f own=%.6f\n", median(mpi, count), median(own, count));
+    free(send);
+    free(receive);
+}
+
+static void allreduce(int count)
+{
+    double all[count], one_way[count];
+    for (int i = 0; i < count; i++) {
+        double value = rank, sum;
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = MPI_Wtime();
+        if (rank == 0) {
+            MPI_Send(&value, 1, MPI_DOUBLE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(&sum, 1, MPI_DOUBLE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else if (rank == 1) {
+            MPI_Recv(&sum, 1, MPI_DOUBLE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(&sum, 1, MPI_DOUBLE, 0, 1, MPI_COMM_WORLD);
+        }
+        one_way[i] = (MPI_Wtime() - begin) / 2;
+        MPI_Barrier(MPI_COMM_WORLD);
+        begin = MPI_Wtime();
+        MPI_Allreduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        all[i] = slowest(MPI_Wtime() - begin);
+        need(sum == size * (size - 1) / 2.0, "another sum");
+    }
+    if (rank == 0)
+        printf("all=%.6f one_way=%.6f\n", median(all, count), median(one_way, count));
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const char *what = argc > 2 ? argv[1] : "";
+    long last = argc > 2 ? atol(argv[argc - 1]) : 0, bytes = argc > 3 ? atol(argv[2]) : 0;
+    need(last > 0 && last <= 10000, "times message|bandwidth|alltoall|allreduce [BYTES] COUNT");
+    if (!strcmp(what, "message"))
+        message((int) last);
+    else if (!strcmp(what, "bandwidth") && bytes > 0)
+        bandwidth((size_t) bytes, (int) last);
+    else if (!strcmp(what, "alltoall") && bytes > 0)
+        alltoall((size_t) bytes, (int) last);
+    else if (!strcmp(what, "allreduce"))
+        allreduce((int) last);
+    else
+        need(0, "times message|bandwidth|alltoall|allreduce [BYTES] COUNT");
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
