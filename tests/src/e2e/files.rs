@@ -260,8 +260,8 @@ fn outlive_their_service(cluster: &Cluster) -> Result<()> {
     outlive(cluster, &kill, &stop, &kill)
 }
 
-/// Runs `files-outlive`, whose files are open while `idle` is done; then `stop` has what carries out
-/// its calls stand still, and `dies` ends it.
+/// Runs `files-outlive`, whose files are open while `idle` is done; then `stop` has what carries
+/// out its calls stand still, and `dies` ends it.
 pub fn outlive(
     cluster: &Cluster,
     idle: &dyn Fn() -> Result<()>,

@@ -3,10 +3,10 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under
-//! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`files`],
-//! [`io_services`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`shared`], [`jobs`],
-//! [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs ran;
-//! [`forge`] sends datagrams that nobody on the network has sent.
+//! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`files`], [`io_services`],
+//! [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`shared`],
+//! [`jobs`], [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs
+//! ran; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! `e2e NAME...` runs the scenarios with one of these words in their names, or all. `e2e --nic CARD
 //! cards-` runs those of [`cards`] on nodes that all have this card. `e2e --long NAME...` does more
