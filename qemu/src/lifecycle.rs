@@ -54,7 +54,8 @@ pub struct Launcher {
     /// The command of the control node, to which `--interface`, `--address`, `--state-dir`,
     /// `--http-fd 0`, `--image`, `--nodes-file` and `--tree` are added.
     pub control: Vec<OsString>,
-    /// The command of an I/O service, to which `--state-dir`, `--listen` and `--interface` are added.
+    /// The command of an I/O service, to which `--state-dir`, `--listen` and `--interface` are
+    /// added.
     #[serde(default)]
     pub io: Vec<OsString>,
     /// Where control's HTTP listener shall listen, outside the cluster; port 0 takes a free one.

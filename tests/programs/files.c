@@ -223,6 +223,22 @@ int main(void) {
     SAY(flock(fd, LOCK_UN));
     lock.l_type = F_UNLCK;
     SAY(fcntl(fd, F_SETLK, &lock));
+    // From the end of the file, forwards, backwards, and to before its begin.
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_END;
+    SAY(fcntl(fd, F_SETLK, &lock));
+    lock.l_start = -2;
+    lock.l_len = -1;
+    SAY(fcntl(fd, F_SETLK, &lock));
+    lock.l_start = -1000000000;
+    SAY(fcntl(fd, F_SETLK, &lock));
+    lock.l_type = F_UNLCK;
+    lock.l_start = -3;
+    lock.l_len = 0;
+    SAY(fcntl(fd, F_SETLK, &lock));
+    lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_END};
+    SAY(fcntl(fd, F_GETLK, &lock));
+    SAY(lock.l_type == F_UNLCK);
 
     // A file without a name.
     SAY(unlink("a"));

@@ -122,8 +122,9 @@ pub enum Op {
     Sync = 20,
     /// words: offset, whence: SEEK_DATA or SEEK_HOLE. Result: the position.
     Seek = 21,
-    /// words: what ([`Lock`]), first byte, length (0: to the end), 1 to test only. Output of a
-    /// test: kind, first byte, length (u64 each) of a lock in the way, or none.
+    /// words: what ([`Lock`]), first byte, length (0: to the end), [`LOCK_TESTS`] and
+    /// [`LOCK_FROM_END`]. Output of a test: kind, first byte, length (u64 each) of a lock in the
+    /// way, or none.
     Lock = 22,
     /// words: offset in `handles[0]`, offset in `handles[1]`, length. Result: bytes copied.
     Copy = 23,
@@ -169,6 +170,12 @@ impl Op {
         Self::ALL.get(index).copied()
     }
 }
+
+/// In `words[3]` of [`Op::Lock`]: nothing is locked, what is in the way is told.
+pub const LOCK_TESTS: u64 = 1;
+/// In `words[3]` of [`Op::Lock`]: the first byte is counted from the end of the file, and it and
+/// the length are signed.
+pub const LOCK_FROM_END: u64 = 2;
 
 /// What [`Op::Lock`] does, as `words[0]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -96,8 +96,11 @@ const PROGRAMS: [&str; 6] = [
 const RANKS: usize = 4;
 const LINES: usize = 50;
 const ADDS: usize = 20;
-/// Random calls on a file.
+/// Random calls on a file; so many in a long run.
 const OPERATIONS: &str = "3000";
+const LONG_OPERATIONS: &str = "100000";
+/// How long these may take.
+const LONG_LIMIT: Duration = Duration::from_secs(1200);
 /// How long a command may take that looks at processes.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -159,7 +162,11 @@ fn as_on_linux(cluster: &Cluster) -> Result<()> {
 fn at_random(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("files-random");
     let seed = std::process::id().to_string();
-    let arguments = [&seed[..], OPERATIONS];
+    let operations = match crate::is_long() {
+        true => LONG_OPERATIONS,
+        false => OPERATIONS,
+    };
+    let arguments = [&seed[..], operations];
     let (here, there) = (
         folder(cluster, "random-here")?,
         folder(cluster, "random-there")?,
@@ -172,8 +179,9 @@ fn at_random(cluster: &Cluster) -> Result<()> {
     ensure!(on_linux.status.success(), "on Linux: {expected}");
     let there_name = there.to_string_lossy();
     let command = ["run", "-n", "1", "-D", &there_name, &program];
-    let done = cluster.hearth(&[&command[..], &arguments].concat())?;
-    let replay = || format!("files-random {seed} {OPERATIONS}");
+    let command = [&command[..], &arguments].concat();
+    let done = cluster.hearth_within(&command, b"", LONG_LIMIT)?;
+    let replay = || format!("files-random {seed} {operations}");
     let got = done.expect_code(0).with_context(replay)?.out();
     ensure!(
         got == expected,
@@ -252,8 +260,8 @@ fn outlive_their_service(cluster: &Cluster) -> Result<()> {
     outlive(cluster, &kill, &stop, &kill)
 }
 
-/// Runs `files-outlive`, whose files are open while `idle` is done; then `stop` has what carries out
-/// its calls stand still, and `dies` ends it.
+/// Runs `files-outlive`, whose files are open while `idle` is done; then `stop` has what carries
+/// out its calls stand still, and `dies` ends it.
 pub fn outlive(
     cluster: &Cluster,
     idle: &dyn Fn() -> Result<()>,

@@ -1,5 +1,6 @@
 //! I/O services of their own: processes that join the control node, each for its own nodes.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,12 +25,21 @@ pub const SCENARIOS: &[Scenario] = &[
         run: die_under_open_files,
     },
     Scenario {
+        name: "files-of-sqlite-outlive-kills",
+        boot: Boot::Io,
+        run: sqlite_outlives_kills,
+    },
+    Scenario {
         name: "io-service-joins-with-a-token",
         boot: Boot::Io,
         run: joins_with_a_token,
     },
 ];
 
+/// Kills under SQLite, and in a long run; lines that it prints between two, each of five commits.
+const KILLS: usize = 2;
+const LONG_KILLS: usize = 10;
+const LINES_BETWEEN: usize = 4;
 /// How long services may take to join, and control to find that one is gone.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Where the third one listens: the control node's address, and a port of its own.
@@ -114,6 +124,62 @@ fn die_under_open_files(cluster: &Cluster) -> Result<()> {
     let stop = || files::signal_worker(&cluster.io_service_pid(0)?, "STOP");
     let dies = || kill(&cluster.io_service_pid(0)?);
     files::outlive(cluster, &idle, &stop, &dies)?;
+    wait_for(cluster, &["up", "up"])?;
+    Ok(())
+}
+
+/// SQLite commits on a node while its I/O service and the control node are killed; what it has
+/// committed is there, and the database whole.
+fn sqlite_outlives_kills(cluster: &Cluster) -> Result<()> {
+    wait_for(cluster, &["up", "up"])?;
+    let kills = match crate::is_long() {
+        true => LONG_KILLS,
+        false => KILLS,
+    };
+    let folder = files::folder(cluster, "sqlite")?;
+    let folder_name = folder.to_string_lossy().into_owned();
+    let program = cluster.program("sqlite-kills");
+    let mut client = cluster
+        .command(&["run", "-n", "1", "-D", &folder_name, &program])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let said = client.stdout.take().context("no standard output")?;
+    let mut said = BufReader::new(said);
+    let mut last = String::new();
+    for kill in 0..kills {
+        for _ in 0..LINES_BETWEEN {
+            last.clear();
+            said.read_line(&mut last)?;
+            ensure!(
+                last.starts_with("committed "),
+                "after {kill} kills: {last:?}"
+            );
+        }
+        // A control node that dies more often is left for a person.
+        let pid = match kill % 5 {
+            1 => cluster.control_pid()?,
+            _ => cluster.io_service_pid(0)?,
+        };
+        command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?.expect_code(0)?;
+    }
+    said.read_line(&mut last)?;
+    std::fs::write(folder.join("stop"), "")?;
+    let mut rest = String::new();
+    said.read_to_string(&mut rest)?;
+    let status = client.wait()?;
+    let lines: Vec<&str> = rest
+        .lines()
+        .filter(|line| !line.starts_with("committed "))
+        .collect();
+    ensure!(status.success(), "{status}: {rest}");
+    ensure!(
+        lines.starts_with(&["integrity: ok", "rows: whole"]),
+        "{rest}"
+    );
+    ensure!(
+        lines != ["integrity: ok", "rows: whole", "reopened: 0"],
+        "no kill was felt"
+    );
     wait_for(cluster, &["up", "up"])?;
     Ok(())
 }

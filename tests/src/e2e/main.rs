@@ -3,13 +3,14 @@
 //! Each scenario drives the `hearth` command line in `target/hearth/` against a cluster of its own
 //! kind (network boot by BIOS, by UEFI, direct boot of 16 nodes) and compares what comes back byte
 //! for byte. Neighbours: [`cluster`] brings clusters up and down, [`command`] runs a command under
-//! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`files`],
-//! [`io_services`], [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`shared`], [`jobs`],
-//! [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs ran;
-//! [`forge`] sends datagrams that nobody on the network has sent.
+//! a time limit, [`programs`], [`streams`], [`failures`], [`cores`], [`files`], [`io_services`],
+//! [`nodes`], [`warm`], [`witnesses`], [`casts`], [`cast_failures`], [`ranks`], [`shared`],
+//! [`jobs`], [`overlay`], [`page`], [`cards`] hold the scenarios, [`placements`] judges where jobs
+//! ran; [`forge`] sends datagrams that nobody on the network has sent.
 //!
 //! `e2e NAME...` runs the scenarios with one of these words in their names, or all. `e2e --nic CARD
-//! cards-` runs those of [`cards`] on nodes that all have this card.
+//! cards-` runs those of [`cards`] on nodes that all have this card. `e2e --long NAME...` does more
+//! of what can be done more often.
 //!
 //! Invariant: no scenario passes because something did not answer: every command has a time limit,
 //! and running into it is a failure.
@@ -80,6 +81,14 @@ fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
+/// Whether scenarios do more than in each run of the tests.
+pub fn is_long() -> bool {
+    std::env::args().any(|word| word == LONG)
+}
+
+/// The option that asks for it.
+const LONG: &str = "--long";
+
 /// Prints what a scenario has measured, in the form that `cargo xtask bench` reads.
 pub fn figure(case: &str, metric: &str, value: f64, unit: &str) {
     println!("figure {case} {metric} {value:.3} {unit}");
@@ -96,6 +105,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    wanted.retain(|word| word != LONG);
     let nic = match wanted.iter().position(|word| word == "--nic") {
         Some(at) if at + 1 < wanted.len() => wanted.drain(at..at + 2).next_back(),
         Some(_) => {

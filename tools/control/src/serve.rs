@@ -200,7 +200,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         status: Arc::new(status),
         clock,
         hosts,
-        files: options.config.files.clone(),
+        files: Arc::new(options.config.files.clone()),
     });
     let (unix_max, tcp_max) = bounded::limits();
     let access = auth::Access {

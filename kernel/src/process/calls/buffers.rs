@@ -28,6 +28,11 @@ impl Buffers {
         Ok(Self::One(slice))
     }
 
+    /// One buffer, however long it is: for calls that move all of it or fail.
+    pub(super) fn whole(address: u64, length: u64) -> Result<Self, Stop> {
+        Ok(Self::One(UserSlice::new(address, length)?))
+    }
+
     /// A vector; EINVAL where it has too many entries.
     pub(super) fn vector(vector: u64, count: u64) -> Result<Self, Errno> {
         match count <= VECTOR_MAX {

@@ -11,7 +11,7 @@ use hearth_abi::errno::Errno;
 use hearth_abi::linux::{fcntl, flock, seek};
 use kernel_core::files::{Opened, Shipped};
 use kernel_core::program::UserSlice;
-use netstack::files::{Call, Lock, Op};
+use netstack::files::{Call, LOCK_FROM_END, LOCK_TESTS, Lock, Op};
 use netstack::time::Micros;
 
 use super::shipped::result_of;
@@ -58,13 +58,26 @@ impl Current<'_> {
         let base = match u64::from(half(WHENCE_AT)) {
             seek::SET => 0,
             seek::CUR => self.process.files.descriptors.get(fd)?.position,
-            seek::END => return Err(Errno::EINVAL.into()),
+            // Where the end is the service knows, at the moment at which it locks.
+            seek::END => 0,
             _ => return Err(Errno::EINVAL.into()),
         };
-        let (start, length) = range(base, word(START_AT), word(LENGTH_AT))?;
-        let words = [lock as u64, start, length, tests.into()];
+        let from_end = u64::from(half(WHENCE_AT)) == seek::END;
+        let (start, length) = match from_end {
+            true => (word(START_AT) as u64, word(LENGTH_AT) as u64),
+            false => range(base, word(START_AT), word(LENGTH_AT))?,
+        };
+        let mut flags = 0;
+        if tests {
+            flags |= LOCK_TESTS;
+        }
+        if from_end {
+            flags |= LOCK_FROM_END;
+        }
+        let words = [lock as u64, start, length, flags];
         let told = self.lock(shipped, words, command == fcntl::SETLKW)?;
-        if !tests && (lock != Lock::Free || (start, length) == (0, 0)) {
+        let is_whole = !from_end && (start, length) == (0, 0);
+        if !tests && (lock != Lock::Free || is_whole) {
             self.locked(fd, false, lock != Lock::Free);
         }
         if tests {

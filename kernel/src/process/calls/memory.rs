@@ -99,7 +99,7 @@ impl Current<'_> {
                 address
             }
         };
-        let to = Buffers::one(address, request.length)?;
+        let to = Buffers::whole(address, request.length)?;
         let read = self.read_shipped(fd, shipped, Some(offset), to);
         let mut machine = Attended::new(self.services);
         let memory = self.process.memory();

@@ -72,7 +72,7 @@ pub struct Api {
     /// Nodes by the host names of the site.
     pub hosts: Arc<Hosts>,
     /// Directories that jobs may see.
-    pub files: crate::config::Files,
+    pub files: Arc<crate::config::Files>,
 }
 
 impl Api {

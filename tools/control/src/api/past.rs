@@ -217,11 +217,16 @@ pub async fn job(
     Ok(Json(job))
 }
 
-/// Leaves of the reports of faults what everybody may know: what is in a program's registers is as
-/// much its user's as what it writes.
+/// Leaves what everybody may know: what is in a program's registers is as much its user's as what
+/// it writes, and command lines are for those who have a name.
 fn withhold(by: &Principal, job: &mut JobInfo) {
     if by.access(job.id, &job.user).is_ok() {
         return;
+    }
+    if by.name.is_empty() {
+        // Everybody on the machine may ask without a name, also who may not use the cluster.
+        job.command.clear();
+        job.directory.clear();
     }
     let faults = job.ranks.iter_mut().filter_map(|rank| rank.fault.as_mut());
     for fault in faults {

@@ -9,7 +9,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, PoisonError};
 
-use netstack::files::{Call, FileSystem, Lock, MAX_TRANSFER, Metadata, Op, Reply, WORKING};
+use netstack::files::{
+    Call, FileSystem, LOCK_FROM_END, LOCK_TESTS, Lock, MAX_TRANSFER, Metadata, Op, Reply, WORKING,
+};
 use netstack::ids::Rank;
 use nix::errno::Errno;
 use nix::fcntl::{
@@ -136,7 +138,7 @@ fn carry_out_whole(
         Op::Lock => {
             let kind = Lock::from_word(first).ok_or(Errno::EINVAL)?;
             let range = [second, third];
-            lock(handles, rank, &open(0)?, kind, range, fourth != 0)
+            lock(handles, rank, &open(0)?, kind, range, fourth)
         }
         Op::Copy => copy(&open(0)?.file, &open(1)?.file, [first, second, third]),
         Op::Path => path_of(&*open(0)?, call.room, own_directory),
@@ -223,7 +225,7 @@ fn close(handles: &Handles, rank: Rank, handle: u32) -> Result<(), Errno> {
         return Ok(());
     }
     if let Some(locker) = handles.close(rank, handle)? {
-        let everything = range_of(libc::F_UNLCK, [0, 0])?;
+        let everything = range_of(libc::F_UNLCK, [0, 0], false)?;
         fcntl::fcntl(&locker.file, FcntlArg::F_OFD_SETLK(&everything))?;
     }
     Ok(())
@@ -416,7 +418,7 @@ fn lock(
     open: &Arc<Open>,
     kind: Lock,
     range: [u64; 2],
-    tests: bool,
+    flags: u64,
 ) -> Result<Reply, Errno> {
     let kind = match kind {
         Lock::WholeRead => return whole(open.file.try_lock_shared()),
@@ -429,7 +431,8 @@ fn lock(
         Lock::Write => libc::F_WRLCK,
         Lock::Free => libc::F_UNLCK,
     };
-    let mut range = range_of(kind, range)?;
+    let tests = flags & LOCK_TESTS != 0;
+    let mut range = range_of(kind, range, flags & LOCK_FROM_END != 0)?;
     let wanted = match kind {
         libc::F_RDLCK => [true, false],
         libc::F_WRLCK => [false, true],
@@ -470,12 +473,16 @@ fn whole(outcome: Result<(), std::fs::TryLockError>) -> Result<Reply, Errno> {
     }
 }
 
-fn range_of(kind: i32, [start, length]: [u64; 2]) -> Result<libc::flock, Errno> {
+fn range_of(kind: i32, [start, length]: [u64; 2], from_end: bool) -> Result<libc::flock, Errno> {
+    let (whence, start, length) = match from_end {
+        true => (libc::SEEK_END, start as i64, length as i64),
+        false => (libc::SEEK_SET, signed(start)?, signed(length)?),
+    };
     Ok(libc::flock {
         l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: signed(start)?,
-        l_len: signed(length)?,
+        l_whence: whence as i16,
+        l_start: start,
+        l_len: length,
         l_pid: 0,
     })
 }

@@ -32,6 +32,7 @@ pub const EBADF: i64 = -9;
 pub const EAGAIN: i64 = -11;
 pub const EACCES: i64 = -13;
 pub const EXDEV: i64 = -18;
+pub const EINVAL: i64 = -22;
 pub const EMFILE: i64 = -24;
 pub const ENOSPC: i64 = -28;
 pub const EROFS: i64 = -30;

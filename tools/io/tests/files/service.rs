@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hearth_io::{Export, Service};
-use netstack::files::{Call, Entry, Lock, MAX_TRANSFER, Metadata, NOT_CARRIED_OUT, Op, WORKING};
+use netstack::files::{
+    Call, Entry, LOCK_FROM_END, Lock, MAX_TRANSFER, Metadata, NOT_CARRIED_OUT, Op, WORKING,
+};
 use netstack::ids::Rank;
 
 use super::node::{
-    APPEND, CREAT, EAGAIN, EBADF, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL, EXDEV, JOB, Node,
-    RDONLY, RDWR, WORKER, files, service, service_of,
+    APPEND, CREAT, EAGAIN, EBADF, EINVAL, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL, EXDEV, JOB,
+    Node, RDONLY, RDWR, WORKER, files, service, service_of,
 };
 
 #[test]
@@ -181,6 +183,26 @@ fn ranks_lock_each_other_out_and_append_in_turn() {
     assert_eq!(second.call(lock(two, Lock::Write)).result, EAGAIN);
     let test = Call::new(Op::Lock, two).with_words([Lock::Write as u64, 0, 5, 1]);
     assert_eq!(second.call(test.with_room(24)).output.len(), 24);
+    // Counted from the end of a file of 20 bytes, the last ten of them are free.
+    assert_eq!(
+        second
+            .call(Call::new(Op::SetLength, two).with_words([20]))
+            .result,
+        0
+    );
+    let from_end = |start: i64, length: i64| {
+        let words = [
+            Lock::Write as u64,
+            start as u64,
+            length as u64,
+            LOCK_FROM_END,
+        ];
+        Call::new(Op::Lock, two).with_words(words)
+    };
+    assert_eq!(second.call(from_end(-10, 0)).result, 0);
+    assert_eq!(second.call(from_end(-10, -1)).result, EAGAIN);
+    assert_eq!(second.call(from_end(-21, 1)).result, EINVAL);
+    assert_eq!(second.call(Call::new(Op::SetLength, two)).result, 0);
     assert_eq!(first.call(Call::new(Op::Close, one)).result, 0);
     assert_eq!(second.call(lock(two, Lock::Write)).result, 0);
     let append = |text: &[u8]| {
@@ -253,9 +275,8 @@ fn a_worker_that_dies_costs_what_was_open_and_another_serves_on() {
     assert!([EIO, NOT_CARRIED_OUT].contains(&result), "{result}");
     let problem = service.next_problem().expect("told");
     assert!(problem.job == JOB && problem.why.contains("ended"));
-    // A second later another begins. What was open is of the run before, and is none of this one:
-    // the node knows that, and asks for none of it.
-    std::thread::sleep(Duration::from_millis(1_100));
+    // A second after the first began another one may; the call waits for it. What was open is of
+    // the run before, and is none of this one: the node knows that, and asks for none of it.
     let again = node.open_ok("f", RDWR);
     assert!(node.run() > run);
     assert_eq!(node.read(again, 0, 10).output, b"before");

@@ -2,9 +2,9 @@
 //!
 //! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
 //! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, `ranks-*.c` with the
-//! library of `kernel/user` ([`super::library`]), `omp-*.c` and `omp-*.f90` OpenMP, other `*.c`
-//! glibc, `*.cpp`, `*.f90`, `*.rs`, `*.go`. Key type: [`Recipe`]. Neighbours: the end-to-end tests
-//! and the demo run what is built here.
+//! library of `kernel/user` ([`super::library`]), `omp-*.c` and `omp-*.f90` OpenMP, `sqlite-*.c`
+//! glibc with SQLite's source, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`, `*.go`. Key type:
+//! [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
 //!
 //! Invariant: nothing is compiled again unless its source is newer than its program; a program is
 //! left out only where setup does not install its compiler, and its name is said.
@@ -55,6 +55,19 @@ const MUSL: Recipe = Recipe {
     arguments: &["-static", "-O2"],
     libraries: &["-lm"],
 };
+const SQLITE: Recipe = Recipe {
+    compiler: "gcc",
+    arguments: &[
+        "-static",
+        "-O1",
+        "-w",
+        "-DSQLITE_THREADSAFE=0",
+        "-DSQLITE_OMIT_LOAD_EXTENSION",
+    ],
+    libraries: &["-lm"],
+};
+/// The crate that brings SQLite's source, and the folder in it.
+const SQLITE_CRATE: (&str, &str) = ("libsqlite3-sys", "sqlite3");
 const OPENMP: Recipe = Recipe {
     compiler: "gcc",
     arguments: &["-static", "-O2", "-fopenmp"],
@@ -108,6 +121,7 @@ fn recipe(file_name: &str) -> Option<Recipe> {
         "c" if stem.starts_with("pie-") => Some(STATIC_PIE),
         "c" if stem.starts_with("bare-") => Some(BARE),
         "c" if stem.starts_with("omp-") => Some(OPENMP),
+        "c" if stem.starts_with("sqlite-") => Some(SQLITE),
         "c" => Some(GLIBC),
         "cpp" => Some(CPLUSPLUS),
         "go" => Some(GO),
@@ -200,15 +214,31 @@ fn compile(workspace: &Workspace, recipe: &Recipe, source: &Path, program: &Path
         program.file_name().unwrap_or_default().to_string_lossy()
     ));
     let mut command = Command::new(recipe.compiler);
+    command.current_dir(workspace.root()).args(recipe.arguments);
+    if *recipe == SQLITE {
+        command.arg("-I").arg(sqlite_source(workspace)?);
+    }
     command
-        .current_dir(workspace.root())
-        .args(recipe.arguments)
         .arg("-o")
         .arg(&fresh)
         .arg(source)
         .args(recipe.libraries);
     output_of(&mut command)?;
     fs::rename(&fresh, program).with_context(|| format!("renaming {}", fresh.display()))
+}
+
+/// The folder with SQLite's source: that which the control node's store is compiled from.
+fn sqlite_source(workspace: &Workspace) -> Result<PathBuf> {
+    let (name, folder) = SQLITE_CRATE;
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(workspace.root());
+    let listed = output_of(cargo.args(["metadata", "--format-version", "1", "--locked"]))?;
+    let listed: serde_json::Value = serde_json::from_str(&listed)?;
+    let mut packages = listed["packages"].as_array().into_iter().flatten();
+    let package = packages.find(|package| package["name"] == name);
+    let manifest = package.and_then(|package| package["manifest_path"].as_str());
+    let manifest = manifest.with_context(|| format!("the workspace does not use {name}"))?;
+    Ok(Path::new(manifest).with_file_name(folder))
 }
 
 #[cfg(test)]
@@ -226,6 +256,7 @@ mod tests {
         assert_eq!(recipe("hello.go"), Some(GO));
         assert_eq!(recipe("omp-hello.c"), Some(OPENMP));
         assert_eq!(recipe("omp-hello.f90"), Some(OPENMP_FORTRAN));
+        assert_eq!(recipe("sqlite-hello.c"), Some(SQLITE));
         assert_eq!(recipe("README.md"), None);
         assert_eq!(recipe("ranks-hello.c"), None);
         assert_eq!(recipe("Makefile"), None);

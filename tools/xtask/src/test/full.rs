@@ -53,13 +53,15 @@ const CARDS: [&str; 5] = ["virtio", "e1000", "e1000e", "igb", "rtl8139"];
 const TESTS_OF_CARDS: &str = "on_request::cards::";
 /// The end-to-end scenarios that can be had with each card, by name.
 const SCENARIOS_OF_CARDS: &str = "cards-";
+/// The end-to-end scenarios that do more in a long run, by name.
+const SCENARIOS_OF_FILES: &str = "files-";
 /// The parts, with the number of their pieces.
 const PARTS: [(Part, u32); 9] = [
     (Part::Conformance, 1),
     (Part::Mpi, 1),
     (Part::Package, 1),
     (Part::Qemu, CARDS.len() as u32 + 1),
-    (Part::EndToEnd, CARDS.len() as u32),
+    (Part::EndToEnd, CARDS.len() as u32 + 1),
     (Part::Kernel, 9),
     (Part::Fuzz, crate::fuzz::TARGETS.len() as u32),
     (Part::Soak, 8),
@@ -343,10 +345,10 @@ impl<'a> Full<'a> {
                 crate::build::mpi::build(workspace)?;
                 crate::conformance::check_mpi(workspace, true)
             }
-            Part::EndToEnd => {
-                let card = card_of(part, piece).context("a piece without a card")?;
-                super::end_to_end(workspace, &["--nic", card, SCENARIOS_OF_CARDS])
-            }
+            Part::EndToEnd => match card_of(part, piece) {
+                None => super::end_to_end(workspace, &["--long", SCENARIOS_OF_FILES]),
+                Some(card) => super::end_to_end(workspace, &["--nic", card, SCENARIOS_OF_CARDS]),
+            },
             Part::Kernel => {
                 let from = KERNEL_SEEDS * u64::from(piece + 1);
                 super::kernel::run(workspace, Some(&(from..from + KERNEL_SEEDS)))
@@ -432,8 +434,7 @@ fn pieces(part: Part) -> u32 {
 fn card_of(part: Part, piece: u32) -> Option<&'static str> {
     let card = match part {
         // The first piece is what else is run on request.
-        Part::Qemu => piece.checked_sub(1)?,
-        Part::EndToEnd => piece,
+        Part::Qemu | Part::EndToEnd => piece.checked_sub(1)?,
         _ => return None,
     };
     CARDS.get(card as usize).copied()

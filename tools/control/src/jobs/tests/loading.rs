@@ -4,6 +4,7 @@ use super::*;
 use crate::api::types::LoadReport;
 use crate::casts::for_jobs::{Brought, JobFile};
 use crate::config::Load;
+use crate::io_service::Mounts;
 
 fn with_file(lab: &Lab, ranks: u32) -> Submission {
     let mut submission = lab.submission(ranks, None);
@@ -52,6 +53,49 @@ fn a_job_is_launched_when_its_files_are_there() {
     assert_eq!(lab.nodes.launched.len(), 1);
     lab.all_ready(id);
     assert_eq!(lab.state(id), JobState::Running);
+}
+
+#[test]
+fn a_job_waits_for_an_io_service_and_no_longer_than_a_launch_may_take() {
+    let mut lab = Lab::with_nodes(2);
+    lab.nodes.io = Err("waits for an I/O service".to_string());
+    let with_files = |lab: &Lab| {
+        let mut submission = lab.submission(2, None);
+        submission.terms.mounts = Some(Mounts {
+            user: None,
+            exports: Vec::new(),
+            working: "/".into(),
+        });
+        submission
+    };
+    let submission = with_files(&lab);
+    let (late, mut reader) = lab.submit(submission);
+    let info = lab.runner.get(late).unwrap();
+    assert_eq!(
+        (info.state, &info.reason[..]),
+        (JobState::Starting, "waits for an I/O service")
+    );
+    let limit_s = lab.config.jobs.launch_limit_s;
+    lab.pass_s(limit_s - 1);
+    assert_eq!(lab.state(late), JobState::Starting);
+    lab.pass_s(2);
+    let end = lab.drain(&mut reader).1.unwrap();
+    assert_eq!(end.state, JobState::Failed);
+    assert!(end.reason.starts_with("waits for an I/O service (none"));
+    assert_eq!(lab.runner.job_of(0), None);
+    let submission = with_files(&lab);
+    let (id, _reader) = lab.submit(submission);
+    assert!(lab.nodes.launched.is_empty());
+    lab.nodes.io = Ok("10.0.0.9:7118".to_string());
+    lab.write_down();
+    assert_eq!(lab.nodes.launched.len(), 1);
+    lab.all_ready(id);
+    assert_eq!(lab.state(id), JobState::Running);
+    // Another run of the control node tells the job's nodes the same.
+    lab.nodes.io = Ok("10.0.0.8:7118".to_string());
+    lab.restart(2);
+    let told = &lab.nodes.adopted[0].0.io;
+    assert_eq!(told[0].service, "10.0.0.9:7118");
 }
 
 #[test]
