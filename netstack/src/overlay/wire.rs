@@ -1,8 +1,8 @@
 //! Overlay messages as datagrams: all sealed in the envelope of [`crate::wire::envelope`].
 //!
-//! The envelope's node and boot are the sender's. Every payload begins with the sender's MAC address
-//! (6 bytes), the tree (8), the sender's and the receiver's slot (1 each). `docs/protocol.md` has
-//! the layouts.
+//! The envelope's node and boot are the sender's. Every payload begins with the sender's MAC
+//! address (6 bytes), the tree (8), the sender's and the receiver's slot (1 each).
+//! `docs/protocol.md` has the layouts.
 //!
 //! Invariant: no frame is longer than [`MAX_FRAME`], and no input panics or is read beyond its end.
 

@@ -196,7 +196,8 @@ impl<'a> Refuse<'a> {
 
 /// Writes HEARTBEAT, node to control.
 ///
-/// `answer` is the challenge of the last [`HeartbeatAck`] that had one and was not answered, else 0.
+/// `answer` is the challenge of the last [`HeartbeatAck`] that had one and was not answered, else
+/// 0.
 pub fn emit_heartbeat(vitals: &Vitals, answer: u64, writer: &mut Writer<'_>) {
     writer.u64(vitals.uptime_us).u64(vitals.idle_us);
     writer.u64(vitals.joined_us).u64(vitals.joined_idle_us);
