@@ -392,6 +392,17 @@ impl Endpoint {
         Ok(())
     }
 
+    /// The machine of a node was switched off or reset, so that nobody need wait for its silence:
+    /// `NodeLost` follows if it was up. What it sent before is still on its way, and may bring it
+    /// back until its silence is noticed.
+    pub fn switched_off(&mut self, now: Instant, node: NodeId) {
+        if self.registry.is_up(node) {
+            let reason = LostReason::Switched;
+            self.registry.lose(now, node, reason, &mut self.outbox);
+            self.settle_losses();
+        }
+    }
+
     /// Tells a node to drop what it holds of a program, or of all; returns the number of the
     /// command. It is repeated until `ProgramDropped` comes; when the node is lost before, or its
     /// session ends with a reboot, nothing comes and the command is forgotten.

@@ -69,6 +69,8 @@ pub enum LostReason {
     Rebooted,
     /// Its kernel panicked.
     Panicked,
+    /// Control has switched its machine off, or reset it.
+    Switched,
 }
 
 /// What happened; drained with [`crate::control::Endpoint::poll_event`].

@@ -261,6 +261,8 @@ pub enum RankLoss {
     NodeLeft,
     /// Its node panicked.
     NodePanicked,
+    /// Control has switched its node off, or reset it.
+    NodeSwitched,
     /// Its node does not know the job (any more).
     Forgotten,
     /// Its node had no control node that knew the job for so long that it ended it.

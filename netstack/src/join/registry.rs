@@ -388,7 +388,7 @@ impl Registry {
     }
 
     /// A node that was up is lost (also tells about its jobs).
-    pub(super) fn lose(
+    pub(crate) fn lose(
         &mut self,
         now: Instant,
         node: NodeId,
@@ -418,6 +418,7 @@ impl Registry {
                 LostReason::Silent => RankLoss::NodeSilent,
                 LostReason::Rebooted => RankLoss::NodeRebooted,
                 LostReason::Panicked => RankLoss::NodePanicked,
+                LostReason::Switched => RankLoss::NodeSwitched,
             },
         ));
     }

@@ -2,10 +2,10 @@
 //! Loss, reordering and many nodes are the simulator's business.
 
 use crate::wire_pair::Pair;
-use netstack::control;
+use netstack::control::{self, LostReason};
 use netstack::ids::{CallId, JobId, LocalRank, NodeId, ProgramId, Rank};
 use netstack::io::{ExitReport, ExitStatus, IoOp, IoReply, OFFSET_CURRENT, SubmitError};
-use netstack::job::{JobSpec, LaunchRefusal, PlaceSpec, RefusalCode, StartMode};
+use netstack::job::{JobSpec, LaunchRefusal, PlaceSpec, RankLoss, RefusalCode, StartMode};
 use netstack::node;
 use netstack::page::{Object, PageError, PageReply, PageRequest};
 use netstack::retention::Retention;
@@ -519,6 +519,25 @@ fn a_silent_node_is_lost_and_its_orphan_is_dropped_when_it_comes_back() {
         ),
         "{events:?}"
     );
+}
+
+#[test]
+fn a_node_whose_machine_was_switched_is_lost_at_once_and_once() {
+    let mut pair = running();
+    for _ in 0..2 {
+        pair.control.switched_off(pair.now, NodeId(3));
+    }
+    let events = pair.take_control_events();
+    let reason = LostReason::Switched;
+    let lost = matches!(
+        events[..],
+        [
+            control::Event::NodeLost { reason: why, .. },
+            control::Event::RankLost { reason: RankLoss::NodeSwitched, .. },
+            control::Event::JobClosed { .. }
+        ] if why == reason
+    );
+    assert!(lost, "{events:?}");
 }
 
 #[test]

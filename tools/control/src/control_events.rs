@@ -234,6 +234,7 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 LostReason::Silent => format!("{node} was lost (nothing heard for {silent:.1} s)"),
                 LostReason::Rebooted => format!("{node} was lost (it booted again)"),
                 LostReason::Panicked => format!("{node} was lost (its kernel panicked)"),
+                LostReason::Switched => format!("{node} was lost (its machine was switched)"),
             };
             let gone = Gone {
                 kind: "node-lost",
@@ -309,14 +310,18 @@ pub fn handle(core: &mut Core, now: Instant, event: Reported) {
                 RankLoss::NodeRebooted => format!("{node} booted again"),
                 RankLoss::NodeLeft => format!("{node} left"),
                 RankLoss::NodePanicked => format!("{node} was lost (its kernel panicked)"),
+                RankLoss::NodeSwitched => {
+                    format!("the machine of {node} was switched off or reset")
+                }
             };
             let cause = match reason {
-                RankLoss::NodePanicked | RankLoss::NodeSilent | RankLoss::NodeRebooted => {
-                    Cause::NodeCrashed {
-                        reason: why,
-                        panicked: reason == RankLoss::NodePanicked,
-                    }
-                }
+                RankLoss::NodePanicked
+                | RankLoss::NodeSilent
+                | RankLoss::NodeRebooted
+                | RankLoss::NodeSwitched => Cause::NodeCrashed {
+                    reason: why,
+                    panicked: reason == RankLoss::NodePanicked,
+                },
                 RankLoss::Forgotten | RankLoss::GivenUp | RankLoss::NodeLeft => {
                     Cause::NodeLost(why)
                 }

@@ -140,8 +140,19 @@ impl Switch {
         self.known().noted(asked.action, nodes, &joins, &results);
         if asked.action != Action::Status {
             let events = events(asked, nodes, &results);
+            let now = shared.now();
             let mut core = shared.lock();
             events.into_iter().for_each(|event| core.events.push(event));
+            if matches!(asked.action, Action::Off | Action::Reset) {
+                let done = nodes
+                    .iter()
+                    .zip(&results)
+                    .filter(|(_, result)| result.is_ok());
+                done.for_each(|(node, _)| core.endpoint.switched_off(now, NodeId(*node)));
+                core.settle(now);
+                drop(core);
+                shared.kick();
+            }
         }
         let switched = results.into_iter().zip(was_up);
         switched
