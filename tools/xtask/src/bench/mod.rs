@@ -4,8 +4,8 @@
 //! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
 //! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`files`], [`launch`], [`mpi`],
 //! [`noise`], [`openmp`], [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer
-//! that they compare with, [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a peer
-//! on them, [`links`] knows what limited links can do. [`record`] keeps figures in docs/.
+//! that they compare with, [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a
+//! peer on them, [`links`] knows what limited links can do. [`record`] keeps figures in docs/.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly
 //! says `refused` with the reason and misses its goal. Busy processors can only lengthen a time, so
