@@ -170,7 +170,8 @@ impl Row {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Benchmark: alloc, boot, broadcast, call, exchange, files, launch, mpi, noise, openmp,
-    /// overlay, packet or queue; without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
+    /// overlay, packet or queue; without one, --write makes docs/benchmarks.md of
+    /// docs/benchmarks.json.
     #[arg(required_unless_present = "write")]
     pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.
