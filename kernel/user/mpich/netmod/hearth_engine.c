@@ -11,8 +11,8 @@
 
 /* Buffers that wait for active messages. */
 #define RING 64
-/* How many of them one look has, at most: twice as many as before where all were found, else as many
- * as were found. */
+/* How many of them one look has, at most: twice as many as before where all were found, else as
+ * many as were found. */
 #define LOOK_MOST 8
 /* How many operations one look has besides: the kernel goes through all of them at each packet. */
 #define SCAN 64
@@ -20,11 +20,12 @@
  * its own, so that two ranks full of sends to each other still receive, and data that nobody
  * receives yet holds up nothing else. All of them together are far from the 65,536 that the kernel
  * allows, whose heap they take.
- * Packets: a rank that does not call MPI holds up 64 KiB of them, 50 full ones; twenty such ranks
- * do not stop what is for others. */
-#define PACKETS 1024
+ * Packets: the kernel announces what has no room at the other end again and again, so that more of
+ * them cost time: with 1,024 tests/mpi/flood.c took half as long again, twice on a busy machine.
+ * 64 KiB of them, 50 full ones, are what a rank keeps of another that does not call MPI. */
+#define PACKETS 64
 /* Data that may find no receive: of each of them the kernel at the other end keeps a note. */
-#define UNMATCHED 512
+#define UNMATCHED 128
 /* Data that is asked for, and that is asked for here: enough to have the link busy with messages of
  * two packets. */
 #define BULKS 256
@@ -38,11 +39,11 @@
  * vain, up to 2 to the power of DOUBLINGS times as long, until some thread does something. */
 #define NAP_MICROS 50
 #define DOUBLINGS 5
-/* Who looks so many times in vain, without so many cycles of work of its own in between, waits too,
- * though not for long: MPI_Test in a loop, and MPICH's waits for windows. */
-#define VAIN_LOOKS 32
-#define WORK_CYCLES 20000
-#define PATIENCE_LOOKING 100
+/* Who looks so many times in vain, with less time in between than a look takes, waits too, though
+ * not for long: MPI_Test in a loop, and MPICH's waits for windows. Work of a program between its
+ * looks takes longer. */
+#define VAIN_LOOKS 4
+#define PATIENCE_LOOKING 1000
 /* And where one look has not all operations: the next has others. */
 #define PATIENCE_MANY 200
 
@@ -514,11 +515,11 @@ static int carry_out(const struct look *look)
     return errors;
 }
 
-/* How long this look may last where nothing is there. */
-static unsigned long patience_of(int blocking)
+/* How long this look may last where nothing is there, after one that has taken from `began` on. */
+static unsigned long patience_of(int blocking, uint64_t began)
 {
-    uint64_t now = __rdtsc();
-    engine.vain_looks = now - engine.looked_at < WORK_CYCLES ? engine.vain_looks + 1 : 0;
+    uint64_t between = began - engine.looked_at, took = __rdtsc() - began;
+    engine.vain_looks = between < took ? engine.vain_looks + 1 : 0;
     if (blocking)
         return MPIR_ThreadInfo.isThreaded ? 0 : PATIENCE_ALONE;
     return engine.vain_looks < VAIN_LOOKS ? 0 : PATIENCE_LOOKING;
@@ -541,6 +542,7 @@ int hearth_engine_progress(int blocking)
     if (engine.inside || !engine.ring)
         return MPI_SUCCESS;
     engine.inside = 1;
+    uint64_t began = __rdtsc();
     begin_what_may(&engine.receives);
     begin_what_may(&engine.sends);
     struct look look = {
@@ -552,7 +554,7 @@ int hearth_engine_progress(int blocking)
     /* Where something is found all the time nobody waits for who has left. */
     long found = hearth_call_wait(engine.list, total - (engine.vain_looks == 0),
                                   engine.statuses, 0, 0);
-    unsigned long patience = found == 0 ? patience_of(blocking) : 0;
+    unsigned long patience = found == 0 ? patience_of(blocking, began) : 0;
     if (look.tasks < engine.count)
         patience = MPL_MIN(patience, PATIENCE_MANY);
     if (patience) {

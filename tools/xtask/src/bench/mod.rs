@@ -3,9 +3,9 @@
 //! A benchmark gives [`Row`]s: a value with its unit and, where there is one, its goal. Every
 //! figure is a ratio taken in one run or a count; seconds stand beside them as context. Neighbours:
 //! [`alloc`], [`boot`], [`broadcast`], [`call`], [`exchange`], [`files`], [`launch`], [`mpi`],
-//! [`noise`], [`openmp`], [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer that they
-//! compare with, [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a peer on them,
-//! [`links`] knows what limited links can do. [`record`] keeps figures in docs/.
+//! [`noise`], [`openmp`], [`overlay`], [`packet`], [`queue`] measure; [`linux`] prepares the peer
+//! that they compare with, [`cluster`] and [`namespaces`] bring machines up, [`mpich`] starts a
+//! peer on them, [`links`] knows what limited links can do. [`record`] keeps figures in docs/.
 //!
 //! Invariant: a row holds what was measured in this run; a case that could not be measured fairly
 //! says `refused` with the reason and misses its goal. Busy processors can only lengthen a time, so
@@ -170,7 +170,8 @@ impl Row {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Benchmark: alloc, boot, broadcast, call, exchange, files, launch, mpi, noise, openmp,
-    /// overlay, packet or queue; without one, --write makes docs/benchmarks.md of docs/benchmarks.json.
+    /// overlay, packet or queue; without one, --write makes docs/benchmarks.md of
+    /// docs/benchmarks.json.
     #[arg(required_unless_present = "write")]
     pub name: Option<String>,
     /// Only this case, or all cases whose names begin with this and a slash.

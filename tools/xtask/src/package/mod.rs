@@ -1,8 +1,9 @@
 //! `cargo xtask package`: everything a user needs in one file, for machines without Rust.
 //!
-//! Purpose: `target/hearth-VERSION-x86_64.tar.gz` with the outputs of `build`, MPI where it is built,
-//! a README and the licences, in one folder from which it runs. Key constants: [`CONTENTS`], [`BINARY_LIMIT`].
-//! Neighbours: `build` makes what is packed; [`container`] tries it on an empty Debian system.
+//! Purpose: `target/hearth-VERSION-x86_64.tar.gz` with the outputs of `build`, MPI where it is
+//! built, a README and the licences, in one folder from which it runs. Key constants: [`CONTENTS`],
+//! [`BINARY_LIMIT`]. Neighbours: `build` makes what is packed; [`container`] tries it on an empty
+//! Debian system.
 //!
 //! Invariant: a package holds what `target/hearth` holds, which is what `demo` shows. The tests use
 //! programs of another profile; [`container`] runs a job with those of the package.
