@@ -488,6 +488,13 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
             ("With", or_none(&job.with.join(","))),
         ],
     ];
+    if !job.io.is_empty() {
+        let parts = job.io.iter();
+        let parts: Vec<String> = parts
+            .map(|part| format!("{}*{}", part.service, part.nodes))
+            .collect();
+        lines.push(vec![("IoServices", parts.join(","))]);
+    }
     if let Some(array) = job.array {
         lines.push(vec![
             ("ArrayJobId", array.first.to_string()),
