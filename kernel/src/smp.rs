@@ -1,7 +1,7 @@
 //! Starting the cores that firmware lists.
 //!
-//! Neighbours: [`cores`] starts one and says what it does then; `mm` has its stacks and the page that
-//! it starts in.
+//! Neighbours: [`cores`] starts one and says what it does then; `mm` has its stacks and the page
+//! that it starts in.
 //!
 //! Invariant: a core that does not answer within its time is left out, and named in the log.
 

@@ -63,8 +63,8 @@ pub fn of_counts(counts: u64) -> Micros {
         .map_or(Micros::ZERO, |clock| Micros(scaled(counts, clock.scale)))
 }
 
-/// Asks for one interrupt of `class` at `deadline`, in place of the one armed before; one in the past
-/// comes at once.
+/// Asks for one interrupt of `class` at `deadline`, in place of the one armed before; one in the
+/// past comes at once.
 pub fn arm(deadline: Instant, class: Class) {
     arch::timer::arm(deadline.saturating_since(now()), class);
 }

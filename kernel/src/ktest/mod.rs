@@ -48,8 +48,9 @@ struct Test {
     /// another machine, `device=DEVICE` for each device beside a card, `console=COM2` for firmware
     /// whose console is the second serial port, `processors=odd` for one that lists a processor
     /// that is disabled, one twice and one that is not there, `nic=DEVICE` for a card on QEMU's
-    /// user network (there is none otherwise), `dead=DEVICE` for a card before it that is connected to nothing,
-    /// `peer=DEVICE` for one that is connected to the card alone, `clock=instructions` for a clock
+    /// user network (there is none otherwise), `dead=DEVICE` for a card before it that is connected
+    /// to nothing, `peer=DEVICE` for one that is connected to the card alone, `clock=instructions`
+    /// for a clock
     /// that counts them, `exit=STATUS` for a machine that ends with another status, `seeds=COUNT`
     /// for one that takes so many seeds as `NAME:FROM-TO`, `files=NAMES` for compiled programs that
     /// it reads, `expects=TEXT`, always last, for a test that ends in a report holding the text,

@@ -2,8 +2,8 @@
 //!
 //! Neighbours: `arch::cores` writes their first instructions into it.
 //!
-//! Invariant: the tables map the page to itself and the kernel as everywhere, and nothing else; they
-//! lie below 4 GiB, where a core in real mode can load their root.
+//! Invariant: the tables map the page to itself and the kernel as everywhere, and nothing else.
+//! They lie below 4 GiB, where a core in real mode can load their root.
 
 use kernel_core::addr::{PhysAddr, VirtAddr};
 use kernel_core::paging::entry::{Attributes, Class, Protection};

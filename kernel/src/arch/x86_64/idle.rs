@@ -35,8 +35,8 @@ pub fn sleep(most: Micros) {
 }
 
 /// Takes interrupts that came after the last sleep ended. To be called by who has just silenced a
-/// device, as [`sleep`] does with the timer, so that what it sent last is not left over for the next
-/// program.
+/// device, as [`sleep`] does with the timer, so that what it sent last is not left over for the
+/// next program.
 pub fn absorb() {
     interrupts::enable();
     // STI holds interrupts off for one more instruction.

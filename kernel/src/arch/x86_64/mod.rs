@@ -118,7 +118,8 @@ pub fn init_tables(exception: fn(&trap::TrapFrame) -> !) {
 }
 
 /// Turns on what the CPU offers, the system-call instruction, the APIC; masks what firmware left
-/// open; calibrates the clock. Needs the kernel's own page tables; `map` maps registers of a device.
+/// open; calibrates the clock. Needs the kernel's own page tables. `map` maps registers of a
+/// device.
 pub fn init(machine: &Machine, map: MapRegisters) {
     MAP_REGISTERS.call_once(|| map);
     cpu::init();

@@ -1,10 +1,10 @@
 //! The structure test: rules about the source tree that no compiler checks.
 //!
 //! Purpose: directions of dependencies ([`dependencies`]); sizes, documentation and names of
-//! modules, where unsafe code may be ([`sources`]); layers of the kernel ([`layers`]); how documents
-//! are written ([`documents`]); links ([`links`]) and commands ([`commands`]) in the documentation
-//! that really exist. That the page of figures is made of its data is [`bench::record`]'s rule.
-//! Neighbours: `test` runs it as two of its steps.
+//! modules, where unsafe code may be ([`sources`]); layers of the kernel ([`layers`]); how
+//! documents are written ([`documents`]); links ([`links`]) and commands ([`commands`]) in the
+//! documentation that really exist. That the page of figures is made of its data is
+//! [`bench::record`]'s rule. Neighbours: `test` runs it as two of its steps.
 //!
 //! Invariant: a rule names the file and what to do about it.
 
