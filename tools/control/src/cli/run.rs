@@ -72,10 +72,6 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
         .into());
     }
     let program = options.job.path(Path::new(&command[0]));
-    if std::fs::metadata(&program).is_ok_and(|file| !file.is_file() && !file.is_dir()) {
-        let text = format!("cannot run {}: it is no file", program.display());
-        return Err(exit::Failed::new(exit::BAD_PROGRAM, text).into());
-    }
     if let Some(refused) = script_refused(&program) {
         return Err(refused.into());
     }

@@ -292,6 +292,10 @@ pub(super) fn is_script(path: &Path) -> bool {
 
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
+    // Opening a pipe waits for who writes to it.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a file"));
+    }
     let file = std::fs::File::open(path)?;
     file.take(ELF_MAGIC.len() as u64).read_to_end(&mut head)?;
     Ok(head)
