@@ -99,14 +99,14 @@ enum Part {
     Conformance,
     /// Programs with MPI on nodes; with `--full` MPICH's test suite too
     Mpi,
+    /// What takes bytes from the network, fuzzed for a minute
+    Fuzz,
     /// Unit and property tests on the host
     Host,
     /// Boot images and clusters in QEMU
     Qemu,
     /// The protocols in the simulator
     Simulation,
-    /// What takes bytes from the network, fuzzed for a minute
-    Fuzz,
     /// Commands in the documentation exist
     Commands,
     /// The package on an empty Debian system; not run unless asked for, as those below

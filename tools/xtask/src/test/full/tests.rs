@@ -192,10 +192,9 @@ fn every_card_of_qemu_has_its_pieces() {
     assert_eq!(tests.matches("tests_of!(").count(), CARDS.len());
     let of = |part| (0..pieces(part)).map(move |piece| card_of(part, piece));
     let cards = CARDS.map(Some);
-    assert_eq!(Vec::from_iter(of(Part::EndToEnd)), cards);
-    assert_eq!(Vec::from_iter(of(Part::Qemu).skip(1)), cards);
-    assert_eq!(
-        (card_of(Part::Qemu, 0), card_of(Part::Soak, 0)),
-        (None, None)
-    );
+    for part in [Part::EndToEnd, Part::Qemu] {
+        assert_eq!(Vec::from_iter(of(part).skip(1)), cards);
+        assert_eq!(card_of(part, 0), None, "what else takes long");
+    }
+    assert_eq!(card_of(Part::Soak, 0), None);
 }
