@@ -51,6 +51,8 @@ pub fn service() -> Service {
 /// A service whose workers are started by this program.
 pub fn service_of(program: PathBuf) -> Service {
     let listen = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    // As the control node's is: what a job sees of its exports must not depend on it.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     Service::start(listen, program).expect("a service")
 }
 

@@ -144,6 +144,9 @@ fn what_a_user_cannot_reach_is_not_reached_by_an_export() {
     let hidden = folder.path().join("private/open");
     std::fs::create_dir_all(&hidden).expect("made");
     std::fs::write(hidden.join("file"), b"x").expect("written");
+    for (path, mode) in [(hidden.clone(), 0o755), (hidden.join("file"), 0o644)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+    }
     let private = folder.path().join("private");
     std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o700)).expect("set");
     let service = service();
