@@ -1,4 +1,4 @@
-//! The Hearth node kernel: one program, one rank, all cores.
+//! The Hearth node kernel: one program, as one rank or several, on all cores.
 //!
 //! | module | purpose |
 //! |---|---|
