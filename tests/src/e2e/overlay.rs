@@ -440,13 +440,15 @@ fn interrupts(cluster: &Cluster) -> Result<()> {
     let spin = cluster.program("spin");
     let arguments = ["run", "--nodes", &node, &flag, &spin, "--", "8"];
     cluster.hearth(&arguments)?.expect_code(0)?;
+    // The program measures the clock's rate for a tenth of a second, and the clock is kept in step.
+    const SPUN: f64 = 7.9;
     let judge = |least: f64, most: f64| -> Result<()> {
         let (mut classes, seconds) = interrupts_of(&report)?;
         let heartbeat = classes.remove("heartbeat").unwrap_or(0) as f64;
         let monitor = classes.remove("monitor").unwrap_or(0) as f64;
         let others: u64 = classes.values().sum();
         ensure!(
-            seconds >= 8.0 && (heartbeat - seconds).abs() <= 2.0 && others == 0,
+            seconds >= SPUN && (heartbeat - seconds).abs() <= 2.0 && others == 0,
             "{heartbeat} heartbeat interrupts in {seconds:.1} s, others {classes:?}"
         );
         ensure!(
