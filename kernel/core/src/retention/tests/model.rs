@@ -37,6 +37,9 @@ impl PhysMem for Counting {
     fn write_u64(&mut self, at: PhysAddr, value: u64) {
         self.inner.write_u64(at, value);
     }
+    fn change_u64(&mut self, at: PhysAddr, change: impl Fn(u64) -> u64) -> u64 {
+        self.inner.change_u64(at, change)
+    }
     fn zero_frame(&mut self, frame: PhysAddr) {
         self.cleared[number(frame) as usize] += 1;
         self.inner.zero_frame(frame);
