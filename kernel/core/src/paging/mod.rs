@@ -37,11 +37,12 @@ pub trait TableSource<M: PhysMem> {
 
 impl<M: PhysMem> TableSource<M> for crate::frames::FrameAllocator {
     fn alloc_table(&mut self, mem: &mut M) -> Option<PhysAddr> {
-        self.alloc(mem, crate::frames::Owner::KERNEL)
+        let table = self.alloc(mem, crate::frames::Owner::KERNEL)?;
+        Some(table.into_entry())
     }
 
     fn free_table(&mut self, table: PhysAddr) {
-        self.free(table);
+        self.free(crate::frames::Frame::from_entry(table));
     }
 }
 

@@ -129,7 +129,7 @@ fn scene(plans: &[Plan], lent: &[bool]) -> Scene {
     frames.add_region(BASE, BASE.offset(FRAMES * PAGE_SIZE));
     for at in 0..RUNS * IN_RUN + SINGLE {
         let owner = Owner::program(1 + (at / 7 % 3) as u16);
-        let frame = frames.alloc(&mut mem, owner).unwrap();
+        let frame = frames.alloc(&mut mem, owner).unwrap().into_entry();
         assert_eq!(number(frame), at);
         mem.inner.fill(frame, at as u8 | 1);
     }
