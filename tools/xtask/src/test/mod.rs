@@ -116,10 +116,17 @@ enum Part {
     Soak,
     /// Changes of the code that tests must notice
     Mutants,
+    /// Changes of the kernel that tests on several cores must notice
+    KernelMutants,
 }
 
 /// The parts that are run by `--full` and when asked for.
-const LONG_PARTS: [Part; 3] = [Part::Package, Part::Soak, Part::Mutants];
+const LONG_PARTS: [Part; 4] = [
+    Part::Package,
+    Part::Soak,
+    Part::Mutants,
+    Part::KernelMutants,
+];
 
 /// A task is what a part compiles, or what it runs.
 type Name = (Part, Kind);
@@ -191,6 +198,7 @@ impl Part {
             Self::Package => "the package on an empty system",
             Self::Soak => "simulation, for long",
             Self::Mutants => "mutants",
+            Self::KernelMutants => "mutants of the kernel",
         }
     }
 
@@ -213,6 +221,7 @@ impl Part {
             Self::Package => "package",
             Self::Soak => "soak",
             Self::Mutants => "mutants",
+            Self::KernelMutants => "kernel mutants",
         }
     }
 
@@ -224,7 +233,9 @@ impl Part {
             }
             Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
             Self::Host | Self::Fuzz | Self::Package => vec![self],
-            Self::Commands | Self::Simulation | Self::Soak => vec![Self::Build],
+            Self::Commands | Self::Simulation | Self::Soak | Self::KernelMutants => {
+                vec![Self::Build]
+            }
             Self::Fmt
             | Self::Structure
             | Self::Images
@@ -306,6 +317,7 @@ impl Part {
                 full::soak(workspace, commit_number(workspace)).map(Some)
             })),
             Self::Mutants => runs(Box::new(|| mutants::run(workspace, 0, 1).map(Some))),
+            Self::KernelMutants => runs(Box::new(|| mutants::kernel::run(workspace).map(Some))),
         }
     }
 }
