@@ -92,10 +92,10 @@ enum Part {
     Images,
     /// Lints of hosted and bare-metal crates
     Clippy,
-    /// The kernel's own tests in QEMU
-    Kernel,
     /// The whole path as its user sees it
     EndToEnd,
+    /// The kernel's own tests in QEMU
+    Kernel,
     /// Programs of a POSIX test suite on nodes: a sample
     Conformance,
     /// Programs with MPI on nodes; with `--full` MPICH's test suite too
