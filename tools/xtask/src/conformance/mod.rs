@@ -290,6 +290,9 @@ impl Suite {
         let done = AtomicUsize::new(0);
         let on_nodes = each(nodes.cases, counted, |case| {
             let status = cluster.run(case);
+            if status != 0 {
+                say(LABEL, &format!("{} ends with {status}", case.name));
+            }
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             if done.is_multiple_of(50) {
                 say(
