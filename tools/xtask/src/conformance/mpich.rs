@@ -58,8 +58,18 @@ const FOLDERS: [&str; 35] = [
 ];
 /// Most ranks of a case.
 pub const RANKS_MOST: usize = 10;
-/// Longest time of a case, in seconds, where its line names none.
-const LIMIT_S: u32 = 120;
+/// Longest time of a case of ours, in seconds.
+const OUR_LIMIT_S: u32 = 120;
+/// Longest time of a case of the suite; what a line names is for processors that are not emulated.
+const LIMIT_S: u32 = 900;
+/// Cases that need more memory than most nodes of the suite have: 320 MB in one piece, buffers for
+/// a hundred types, 2.2 GB.
+const LARGE: [&str; 4] = [
+    "pt2pt/huge_anysrc",
+    "pt2pt/large_message",
+    "pt2pt/manylmt",
+    "pt2pt/sendself",
+];
 
 /// Programs of `tests/mpi`: their ranks, and what they end with.
 const OURS: [(&str, usize, i32); 7] = [
@@ -80,7 +90,8 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
         ranks,
         arguments: Vec::new(),
         environment: Vec::new(),
-        limit_s: LIMIT_S,
+        limit_s: OUR_LIMIT_S,
+        is_large: false,
         kind: Kind::Mpi { ends_with },
     };
     OURS.iter().map(case).collect()
@@ -142,8 +153,10 @@ fn read(folder: &str, line: &str) -> Option<Case> {
     let mut words = line.split_whitespace();
     let program = words.next().filter(|word| !word.starts_with(['#', '@']))?;
     let ranks: usize = words.next()?.parse().ok()?;
+    let name = format!("{folder}/{program}");
     let mut case = Case {
-        name: format!("{folder}/{program}"),
+        is_large: LARGE.contains(&&name[..]),
+        name,
         program: PathBuf::from(folder).join(program),
         ranks,
         arguments: Vec::new(),
@@ -155,7 +168,6 @@ fn read(folder: &str, line: &str) -> Option<Case> {
         match word.split_once('=') {
             Some(("arg", value)) => case.arguments.push(value.to_owned()),
             Some(("env", value)) => case.environment.push(value.to_owned()),
-            Some(("timeLimit", value)) => case.limit_s = value.parse().unwrap_or(LIMIT_S),
             // It is known to fail, wants a special build, or ends with an error by intent.
             Some(("xfail" | "resultTest", _)) => return None,
             _ => {}
@@ -224,9 +236,9 @@ mod tests {
 
     #[test]
     fn a_line_has_ranks_arguments_and_variables() {
-        let case = read("coll", "allred 7 arg=-count=10 env=A=b timeLimit=300").expect("a case");
+        let case = read("coll", "allred 7 arg=-count=10 env=A=b").expect("a case");
         assert_eq!(case.name, "coll/allred");
-        assert_eq!((case.ranks, case.limit_s), (7, 300));
+        assert_eq!((case.ranks, case.is_large), (7, false));
         assert_eq!(case.arguments, ["-count=10"]);
         assert_eq!(case.environment, ["A=b"]);
         assert!(read("coll", "# allred 4").is_none());

@@ -42,9 +42,10 @@ const SIMULATION_LIMIT: Duration = Duration::from_secs(900);
 const FUZZ_SECONDS: u32 = 12;
 /// Boots of many emulated machines, under whatever load.
 const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
-/// Parts at a time: one that compiles and one that runs at least, and no more than the tests of one
-/// part bear beside them.
-const LANES_LEAST: usize = 2;
+/// Parts at a time, of which one that compiles counts twice: one that compiles and one that runs at
+/// least, and no more than the tests of one part bear beside them. Tests of clusters wait half of
+/// their time, so one more runs than there are processors.
+const LANES_LEAST: usize = 3;
 const LANES_MOST: usize = 4;
 
 /// Test programs with tests that need QEMU, a network namespace, a browser, other installed
@@ -91,10 +92,10 @@ enum Part {
     Images,
     /// Lints of hosted and bare-metal crates
     Clippy,
-    /// The kernel's own tests in QEMU
-    Kernel,
     /// The whole path as its user sees it
     EndToEnd,
+    /// The kernel's own tests in QEMU
+    Kernel,
     /// Programs of a POSIX test suite on nodes: a sample
     Conformance,
     /// Programs with MPI on nodes; with `--full` MPICH's test suite too
@@ -156,7 +157,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         Some(full) => full.tasks(parts, options)?,
     };
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let lanes = processors.clamp(LANES_LEAST, LANES_MOST);
+    let lanes = (processors + 1).clamp(LANES_LEAST, LANES_MOST);
     let report = Report::begin();
     let done = schedule::run(tasks, lanes, &|(part, _), kind, done| {
         report.tell(
