@@ -159,7 +159,12 @@ impl<'a, K: Copy + PartialEq> Board<'a, K> {
 impl<K: Copy + PartialEq> State<'_, K> {
     /// The first task that can start.
     fn ready(&self) -> Option<usize> {
-        let running = |wanted| self.running.iter().filter(|(_, kind)| *kind == wanted).count();
+        let running = |wanted| {
+            self.running
+                .iter()
+                .filter(|(_, kind)| *kind == wanted)
+                .count()
+        };
         let compiles = |task: &Task<'_, K>| task.kind == Kind::Compiles;
         let compiling = running(Kind::Compiles) > 0;
         let kept = match compiling || self.waiting.iter().any(compiles) {
