@@ -488,7 +488,8 @@ struct look {
 
 static struct look next_look(void)
 {
-    int has_packets = engine.sends.first || engine.ending || engine.sent.count >= PACKETS_FEW;
+    int others_wait = engine.sends.first || engine.receives.first || engine.ending;
+    int has_packets = others_wait || engine.sent.count >= PACKETS_FEW;
     return (struct look) {
         .ring = engine.look,
         .first = engine.scanned,

@@ -60,7 +60,8 @@ const MPI: Suite = Suite {
 };
 /// Number of a user without rights, and of its group.
 const NOBODY: &str = "65534";
-/// The cluster of this part.
+/// The cluster of this part, with the number of this process: tests of two source trees may run at
+/// once.
 const CLUSTER: &str = "conformance";
 /// Nodes begin, and end, and are given to a case, in less.
 const UP_LIMIT_S: u32 = 120;
@@ -147,7 +148,7 @@ pub struct Options {
 pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
     let suite = if options.mpi { &MPI } else { &POSIX };
     let cases = match &options.suite {
-        _ if options.mpi => [mpich::ours(workspace), mpich::cases(workspace)?].concat(),
+        _ if options.mpi => [mpich::ours(workspace), mpich::all(workspace)?].concat(),
         Some(folder) => suite::libc_test(workspace, folder)?,
         None => suite::posix(workspace)?,
     };
@@ -182,17 +183,29 @@ pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
     }
 }
 
-/// Programs with MPI: ours, and all of MPICH's suite where that is wanted, which takes hours on
-/// emulated nodes.
+/// Programs with MPI of ours.
 ///
 /// # Errors
 /// As [`main`].
-pub fn check_mpi(workspace: &Workspace, with_suite: bool) -> Result<Checks> {
-    let mut cases = mpich::ours(workspace);
-    if with_suite {
-        cases.extend(mpich::cases(workspace)?);
+pub fn check_mpi(workspace: &Workspace) -> Result<Checks> {
+    MPI.run(workspace, &mpich::ours(workspace))
+}
+
+/// Those of ours are a piece, and each folder of MPICH's suite, which takes hours on emulated nodes.
+pub const MPI_PIECES: u32 = 1 + mpich::FOLDERS.len() as u32;
+
+/// One of those pieces.
+///
+/// # Errors
+/// As [`main`].
+pub fn check_mpi_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
+    match piece.checked_sub(1) {
+        None => check_mpi(workspace),
+        Some(folder) => {
+            let folder = mpich::FOLDERS[folder as usize];
+            MPI.run(workspace, &mpich::cases(workspace, &[folder])?)
+        }
     }
-    MPI.run(workspace, &cases)
 }
 
 /// All of the POSIX test suite.
@@ -366,6 +379,7 @@ fn as_anybody(program: &str) -> Command {
 /// Nodes that cases run on; gone when this is.
 struct Cluster {
     hearth: PathBuf,
+    name: String,
     is_up: bool,
 }
 
@@ -373,6 +387,7 @@ impl Cluster {
     fn up(workspace: &Workspace, nodes: &Nodes) -> Result<Self> {
         let cluster = Self {
             hearth: workspace.hearth(),
+            name: format!("{CLUSTER}-{}", std::process::id()),
             is_up: true,
         };
         let (count, cores) = (nodes.count.to_string(), nodes.cores.to_string());
@@ -403,7 +418,7 @@ impl Cluster {
     fn command(&self, limit_s: u32, words: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command.arg(limit_s.to_string()).arg(&self.hearth);
-        command.args(["--cluster", CLUSTER]).args(words);
+        command.args(["--cluster", &self.name]).args(words);
         command.stdin(Stdio::null());
         command
     }

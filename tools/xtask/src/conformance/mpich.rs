@@ -19,7 +19,7 @@ use crate::limited::say;
 use crate::workspace::{Workspace, output_of};
 
 /// Folders of the suite: C, errors that MPI must find, threads, MPI-IO, C++ and Fortran.
-const FOLDERS: [&str; 35] = [
+pub const FOLDERS: [&str; 35] = [
     "attr",
     "coll",
     "comm",
@@ -113,18 +113,26 @@ fn compile_ours(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Cases of the suite, in the order of its folders.
+/// All cases of the suite.
+///
+/// # Errors
+/// As [`cases`].
+pub fn all(workspace: &Workspace) -> Result<Vec<Case>> {
+    cases(workspace, &FOLDERS)
+}
+
+/// Cases of the suite, in the order of these folders.
 ///
 /// # Errors
 /// MPI is not built.
-pub fn cases(workspace: &Workspace) -> Result<Vec<Case>> {
+pub fn cases(workspace: &Workspace, folders: &[&str]) -> Result<Vec<Case>> {
     let source = mpi::test_suite(workspace);
     ensure!(
         source.is_dir(),
         "MPI is not built: `cargo xtask build --mpi`"
     );
     let mut cases = Vec::new();
-    for folder in FOLDERS {
+    for folder in folders {
         for list in ["testlist", "testlist.in"] {
             let path = source.join(folder).join(list);
             if let Ok(text) = fs::read_to_string(&path) {
@@ -155,7 +163,7 @@ fn read(folder: &str, line: &str) -> Option<Case> {
     let ranks: usize = words.next()?.parse().ok()?;
     let name = format!("{folder}/{program}");
     let mut case = Case {
-        is_large: LARGE.contains(&&name[..]),
+        is_large: LARGE.contains(&name.as_str()),
         name,
         program: PathBuf::from(folder).join(program),
         ranks,

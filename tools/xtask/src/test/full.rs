@@ -58,7 +58,7 @@ const SCENARIOS_OF_FILES: &str = "files-";
 /// The parts, with the number of their pieces.
 const PARTS: [(Part, u32); 10] = [
     (Part::Conformance, 1),
-    (Part::Mpi, 1),
+    (Part::Mpi, crate::conformance::MPI_PIECES),
     (Part::Package, 1),
     (Part::Qemu, CARDS.len() as u32 + 1),
     (Part::EndToEnd, CARDS.len() as u32 + 1),
@@ -344,7 +344,7 @@ impl<'a> Full<'a> {
             Part::Conformance => crate::conformance::check_all(self.workspace),
             Part::Mpi => {
                 crate::build::mpi::build(workspace)?;
-                crate::conformance::check_mpi(workspace, true)
+                crate::conformance::check_mpi_piece(workspace, piece)
             }
             Part::EndToEnd => match card_of(part, piece) {
                 None => super::end_to_end(workspace, &["--long", SCENARIOS_OF_FILES]),

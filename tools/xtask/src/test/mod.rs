@@ -302,9 +302,7 @@ impl Part {
             Self::MpiLibrary => runs(Box::new(|| {
                 crate::build::mpi::build(workspace).map(|()| None)
             })),
-            Self::Mpi => runs(Box::new(|| {
-                conformance::check_mpi(workspace, false).map(Some)
-            })),
+            Self::Mpi => runs(Box::new(|| conformance::check_mpi(workspace).map(Some))),
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));
