@@ -1,7 +1,7 @@
 //! Two questions to the control node: which nodes have joined, and which can never join.
 //!
-//! Key functions: [`joined`], [`refused`]. Neighbours: `lifecycle` asks while a cluster comes up, `supervisor`
-//! to see that control is ready.
+//! Key functions: [`joined`], [`refused`]. Neighbours: `lifecycle` asks while a cluster comes up,
+//! `supervisor` to see that control is ready.
 //!
 //! Invariant: control is asked, never told; a control node that does not answer delays this by a
 //! bounded time only.

@@ -1,7 +1,8 @@
 //! Nodes that are named on the command line: `n0,n[3-5]`, or by the host names of the site.
 //!
-//! Key function: [`nodes`]; [`List`] is the argument of commands that take nodes. Neighbours: `hostlist` reads this system's own names; host names are
-//! known to the control node alone (`crate::hosts`), which is asked for them.
+//! Key function: [`nodes`]; [`List`] is the argument of commands that take nodes. Neighbours:
+//! `hostlist` reads this system's own names; host names are known to the control node alone
+//! (`crate::hosts`), which is asked for them.
 //!
 //! Invariant: a list without host names needs no control node.
 

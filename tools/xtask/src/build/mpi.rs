@@ -167,8 +167,8 @@ fn is_configured(build: &Path, prefix: &Path) -> bool {
     is_for_here && build.join("Makefile").exists()
 }
 
-/// Compiles [`HEADER`] once; the compiler looks into the build folder first. The text lies beside it,
-/// for files that include it again.
+/// Compiles [`HEADER`] once; the compiler looks into the build folder first. The text lies beside
+/// it, for files that include it again.
 fn precompile(build: &Path, source: &Path, log: &Path) -> Result<()> {
     let header = build.join(HEADER);
     if !header.exists() {

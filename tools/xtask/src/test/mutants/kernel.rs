@@ -183,7 +183,8 @@ fn copy(workspace: &Workspace) -> Result<Workspace> {
             write(&root.join(name), &bytes)?;
         }
     }
-    let copy = Workspace::at(&root).checked();
+    // As shipped, since only the tool that packs the image is compiled beside it then.
+    let copy = Workspace::at(&root);
     // The kernel's tests read programs, which no change is about.
     let programs = copy.programs();
     fs::create_dir_all(copy.outputs()).context("making the folder of outputs")?;
