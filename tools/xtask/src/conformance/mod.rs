@@ -191,7 +191,8 @@ pub fn check_mpi(workspace: &Workspace) -> Result<Checks> {
     MPI.run(workspace, &mpich::ours(workspace))
 }
 
-/// Those of ours are a piece, and each folder of MPICH's suite, which takes hours on emulated nodes.
+/// Those of ours are a piece, and so is each folder of MPICH's suite, which takes hours on emulated
+/// nodes.
 pub const MPI_PIECES: u32 = 1 + mpich::FOLDERS.len() as u32;
 
 /// One of those pieces.
