@@ -520,7 +520,10 @@ fn a_service_that_takes_over_leaves_nothing_to_see() {
             let input = pattern(bytes, index as u8);
             let write = Call::new(Op::Write, 1).with_words([expected.len() as u64]);
             expected.extend_from_slice(&input);
-            world.client.submit(world.now, write.with_input(input)).expect("room");
+            world
+                .client
+                .submit(world.now, write.with_input(input))
+                .expect("room");
             let read = Call::new(Op::Read, 1).with_room(MAX_TRANSFER);
             world.client.submit(world.now, read).expect("room");
         }

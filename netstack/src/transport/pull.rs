@@ -133,7 +133,7 @@ impl<K: Copy + Ord> Puller<K> {
         self.window.arrived();
         (self.timeouts, self.moved) = (0, now);
         // What came by itself was sent before what was asked for meanwhile, and overtakes it.
-        if asked.at.is_none() && !cfg_old() {
+        if asked.at.is_none() {
             return;
         }
         let behind = |other: &Asked<K>| other.order + REORDERED < asked.order;
@@ -209,13 +209,6 @@ impl<K: Copy + Ord> Puller<K> {
         self.ask(key, asked, Some(now));
         Some((key, asked))
     }
-}
-
-fn cfg_old() -> bool {
-    #[cfg(test)]
-    return std::env::var_os("OLD").is_some();
-    #[cfg(not(test))]
-    false
 }
 
 #[cfg(test)]

@@ -292,7 +292,10 @@ fn feel_nothing_of_control(cluster: &Cluster) -> Result<()> {
     };
     let before = failures(cluster)?;
     let reopened = io_services::commit_meanwhile(cluster, 2, &again)?;
-    ensure!(reopened == 0, "the database was opened again {reopened} times");
+    ensure!(
+        reopened == 0,
+        "the database was opened again {reopened} times"
+    );
     ensure!(failures(cluster)? == before, "files-failed was told");
     Ok(())
 }
@@ -360,12 +363,18 @@ pub fn outlive(
     Ok(())
 }
 
-/// Sends a signal to the process by which a service carries out the calls of the one job there is.
-pub fn signal_worker(service: &str, signal: &str) -> Result<()> {
+/// The process by which a service carries out the calls of the one job there is.
+pub fn worker_pid(service: &str) -> Result<String> {
     let found = ["-P", service, "-f", "io-worker"];
     let found = command::run("pgrep".as_ref(), &found, b"", LIMIT)?.expect_code(0)?;
+    Ok(found.out().trim().to_owned())
+}
+
+/// Sends a signal to it.
+pub fn signal_worker(service: &str, signal: &str) -> Result<()> {
     let signal = format!("-{signal}");
-    command::run("kill".as_ref(), &[&signal, found.out().trim()], b"", LIMIT)?.expect_code(0)?;
+    let worker = worker_pid(service)?;
+    command::run("kill".as_ref(), &[&signal, &worker], b"", LIMIT)?.expect_code(0)?;
     Ok(())
 }
 

@@ -114,18 +114,20 @@ fn share_the_nodes(cluster: &Cluster) -> Result<()> {
 /// the first.
 fn die_under_open_files(cluster: &Cluster) -> Result<()> {
     wait_for(cluster, &["up", "up"])?;
-    let kill = |pid: &str| -> Result<()> {
-        command::run("kill".as_ref(), &["-KILL", pid], b"", LIMIT)?.expect_code(0)?;
+    let kill = |pids: &[&str]| -> Result<()> {
+        let command = [&["-KILL"], pids].concat();
+        command::run("kill".as_ref(), &command, b"", LIMIT)?.expect_code(0)?;
         Ok(())
     };
+    // At once, as with its machine: a service that lives would start another worker.
     let dies = || {
         let service = cluster.io_service_pid(0)?;
-        files::signal_worker(&service, "KILL")?;
-        kill(&service)
+        let worker = files::worker_pid(&service)?;
+        kill(&[&service, &worker])
     };
     let idle = || {
         dies()?;
-        kill(&cluster.control_pid()?)
+        kill(&[&cluster.control_pid()?])
     };
     let stop = || files::signal_worker(&cluster.io_service_pid(0)?, "STOP");
     files::outlive(cluster, &idle, &stop, &dies)?;
@@ -199,7 +201,9 @@ pub fn commit_meanwhile(
         bail!("{rest}");
     };
     let number = reopened.strip_prefix("reopened: ");
-    number.and_then(|number| number.parse().ok()).context(rest.clone())
+    number
+        .and_then(|number| number.parse().ok())
+        .context(rest.clone())
 }
 
 /// A third service, as on another machine: over TLS, with a token.

@@ -294,11 +294,14 @@ impl Engine {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Admit(files)) => self.admit(*files),
-                Ok(Order::Add(job, members)) => {
-                    if self.jobs.contains_key(&job) {
-                        self.server.admit(job, members);
+                Ok(Order::Add(job, members)) => match self.jobs.get(&job).map(Job::run_found) {
+                    // Of a worker that was found before any of its ranks was known.
+                    Some(Some(run)) if self.server.run_of(job).is_none() => {
+                        self.server.admit_in(job, members, run);
                     }
-                }
+                    Some(_) => self.server.admit(job, members),
+                    None => {}
+                },
                 Ok(Order::Leave(job, rank)) => self.leave(job, rank),
                 Ok(Order::Close(job)) => self.close(job),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
@@ -317,9 +320,8 @@ impl Engine {
             working: files.working,
         };
         let known = self.jobs.get(&files.job);
-        let is_same = |known: &Job| {
-            known.setup.is_of_same_files(&setup) && known.refused == files.refused
-        };
+        let is_same =
+            |known: &Job| known.setup.is_of_same_files(&setup) && known.refused == files.refused;
         if known.is_some_and(is_same) {
             self.server.admit(files.job, files.members);
             return;
@@ -528,8 +530,10 @@ impl Engine {
     /// is gone. Its ranks are told that another run of the service begins, as they would be after
     /// the end of the whole service: calls under way fail, and handles are void.
     fn fail(&mut self, id: JobId, why: Option<String>) {
-        let job = self.jobs.get_mut(&id);
-        let Some(worker) = job.and_then(|job| job.worker.take()) else {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(worker) = job.worker.take() else {
             return;
         };
         self.server.begin_again(id);
@@ -639,6 +643,12 @@ impl Engine {
 }
 
 impl Job {
+    /// The run of its worker, where another service has started that.
+    fn run_found(&self) -> Option<u64> {
+        let found = self.worker.as_ref().filter(|worker| worker.child.is_none());
+        found.map(|_| self.setup.run)
+    }
+
     /// How long until another worker may be started.
     fn wait(&self) -> Duration {
         let since = self.started.map(|started| started.elapsed());

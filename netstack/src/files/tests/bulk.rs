@@ -2,6 +2,7 @@
 //! has it: how much of the link they use, and what travels twice.
 
 use std::collections::VecDeque;
+use std::vec;
 
 use super::*;
 
@@ -46,7 +47,9 @@ impl Link {
             self.arriving.push_back((at + WAY, bytes));
             self.sent_at = self.queue.front().map(|next| at + time_of(next));
         }
-        self.arriving.pop_front_if(|(at, _)| *at <= now).map(|(_, bytes)| bytes)
+        self.arriving
+            .pop_front_if(|(at, _)| *at <= now)
+            .map(|(_, bytes)| bytes)
     }
 }
 
@@ -78,7 +81,12 @@ fn share_of_link(op: Op) -> (f64, u32) {
         while let Some((length, _)) = server.poll_transmit(now, &mut out) {
             down.put(now, &out[..length]);
         }
-        let due = [client.poll_timeout(), server.poll_timeout(), up.next(), down.next()];
+        let due = [
+            client.poll_timeout(),
+            server.poll_timeout(),
+            up.next(),
+            down.next(),
+        ];
         let disk_due = disk.front().map(|(at, _)| *at);
         let next = due.into_iter().chain([disk_due]).flatten().min();
         now = now.max(next.expect("it stands still"));
@@ -120,8 +128,14 @@ fn long_reads_and_writes_fill_a_link_with_a_short_queue() {
         let (ratio, datagrams) = share_of_link(op);
         let fragments = (CALLS * MAX_TRANSFER).div_ceil(FRAGMENT) as u32;
         let twice = f64::from(datagrams) / f64::from(fragments) - 1.0;
-        std::println!("{op:?}: {ratio:.3} of the link, {:.1} % twice", 100.0 * twice);
-        assert!(ratio < 1.08, "{op:?} takes {ratio:.3} of what the link needs");
+        std::println!(
+            "{op:?}: {ratio:.3} of the link, {:.1} % twice",
+            100.0 * twice
+        );
+        assert!(
+            ratio < 1.08,
+            "{op:?} takes {ratio:.3} of what the link needs"
+        );
         assert!(twice < 0.02, "{op:?}: {:.1} % travel twice", 100.0 * twice);
     }
 }

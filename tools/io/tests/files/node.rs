@@ -57,7 +57,11 @@ pub fn service_of(program: PathBuf) -> Service {
     static SERVICES: AtomicU32 = AtomicU32::new(0);
     let number = SERVICES.fetch_add(1, Ordering::Relaxed);
     let name = format!("services-{}-{number}", std::process::id());
-    service_at(0, program, &Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
+    service_at(
+        0,
+        program,
+        &Path::new(env!("CARGO_TARGET_TMPDIR")).join(name),
+    )
 }
 
 /// A service at a port, whose workers listen in this directory.
