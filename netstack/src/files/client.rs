@@ -16,7 +16,7 @@ use crate::wire::key::{Direction, Key};
 use crate::wire::window::ReplayWindow;
 
 /// A service that says nothing for so long, while calls are under way, is dead: they fail.
-pub const SILENCE: Micros = Micros::from_secs(30);
+pub const SILENCE: Micros = Micros::from_secs(120);
 /// How often a call is repeated that the service knows of: only its reply can be lost.
 const PENDING_AGAIN: Micros = Micros::from_secs(1);
 /// Largest window, in fragments: what 64 KB buffers of four reads need, and the bandwidth-delay
@@ -313,9 +313,16 @@ impl Client {
             return;
         };
         if !matches!(pending.state, State::Asked) {
+            // What would bring the rest has been replaced: the call is made again.
+            if reply.standing == Standing::Unknown {
+                pending.state = State::Asked;
+                (pending.due, pending.known) = (now, false);
+                self.puller.forget(number);
+            }
             return;
         }
         match reply.standing {
+            Standing::Unknown => return,
             // Karn: of a call that was repeated nobody knows which copy was answered.
             Standing::Pending => return pending.is_known(now),
             Standing::OtherRun | Standing::NotCarriedOut => {

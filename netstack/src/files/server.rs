@@ -3,8 +3,12 @@
 //! Who carries calls out takes them from [`Server::poll_event`] and says with
 //! [`Server::complete`] how each ended, in any order.
 //!
-//! Invariant: a call is given out once, when all of its input is here; its reply is kept until the
-//! node has it. Work for a datagram does not grow with the number of channels.
+//! A service that is replaced while who carries the calls out lives on leaves its run to the next
+//! one ([`Server::admit_in`]). That one knows no call, and gives out once more what the nodes have
+//! no reply to: who carries calls out tells by their numbers those that it has had.
+//!
+//! Invariant: a call is given out once by one service, when all of its input is here; its reply is
+//! kept until the node has it. Work for a datagram does not grow with the number of channels.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -45,6 +49,8 @@ pub struct Request {
     pub channel: ChannelId,
     /// Its number.
     pub number: u64,
+    /// The node has the replies of all calls below this one.
+    pub done: u64,
     /// What to do.
     pub call: Call,
 }
@@ -116,11 +122,15 @@ pub struct Server {
     channels: BTreeMap<ChannelId, Channel>,
     timers: BTreeSet<(Instant, ChannelId)>,
     requests: VecDeque<Request>,
+    /// Jobs with a call of a run before this service, of which nobody has been told.
+    doubtful: BTreeSet<JobId>,
+    told_doubtful: BTreeSet<JobId>,
     counters: Counters,
 }
 
 impl Server {
-    /// A service. `run` must be greater in each later run: the time of its start will do.
+    /// A service. `run` must be greater in each later run, by more than the datagrams that one
+    /// sends: the time of its start in microseconds will do.
     pub fn new(run: u64) -> Self {
         Self {
             run,
@@ -128,16 +138,29 @@ impl Server {
             channels: BTreeMap::new(),
             timers: BTreeSet::new(),
             requests: VecDeque::new(),
+            doubtful: BTreeSet::new(),
+            told_doubtful: BTreeSet::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// The run that handles of a job are of; `None` where no rank of it may call.
+    pub fn run_of(&self, job: JobId) -> Option<u64> {
+        let known = self.channels.range(channels_of(job));
+        known.map(|(_, channel)| channel.run).max()
     }
 
     /// Lets the ranks of a job call. One that may already, under this key, goes on; under another
     /// key it begins anew.
     pub fn admit(&mut self, job: JobId, members: impl IntoIterator<Item = Member>) {
-        let known = self.channels.range(channels_of(job));
-        let run = known.map(|(_, channel)| channel.run).max();
-        let run = run.unwrap_or(self.run);
+        let run = self.run_of(job).unwrap_or(self.run);
+        self.admit_in(job, members, run);
+    }
+
+    /// The same, of a job that no rank calls for yet: its handles are of this run, of a service
+    /// before this one.
+    pub fn admit_in(&mut self, job: JobId, members: impl IntoIterator<Item = Member>, run: u64) {
+        self.latest = self.latest.max(run);
         for member in members {
             let id = ChannelId {
                 job,
@@ -154,7 +177,8 @@ impl Server {
                 receive: None,
                 key: member.key,
                 transmit: member.key.files_direction(Direction::ToNode, run),
-                sequence: 0,
+                // Numbers are times: a service before this one may have used this run's key.
+                sequence: self.run,
                 address: None,
                 calls: BTreeMap::new(),
                 done: 1,
@@ -181,6 +205,16 @@ impl Server {
             }
         }
         self.requests.retain(|request| request.channel.job != job);
+        self.doubtful.remove(&job);
+        self.told_doubtful.remove(&job);
+    }
+
+    /// The next job whose calls another service carried out that has left nothing: whether those
+    /// were carried out that were under way then, nobody knows. Each job is told once.
+    pub fn poll_doubtful(&mut self) -> Option<JobId> {
+        let job = self.doubtful.pop_first()?;
+        self.told_doubtful.insert(job);
+        Some(job)
     }
 
     /// Who carried out the calls of a job is gone, with all that it had open: its channels begin
@@ -254,6 +288,9 @@ impl Server {
                 let call = FileCall::parse(payload).ok()?;
                 let is_known = channel.calls.contains_key(&call.number);
                 if call.run != 0 && call.run != channel.run && !is_known {
+                    if call.run < self.run && !self.told_doubtful.contains(&id.job) {
+                        self.doubtful.insert(id.job);
+                    }
                     channel.refuse(&call);
                 } else if let Some(request) = channel.take_call(now, id, &call) {
                     self.counters.calls += 1;
@@ -333,7 +370,6 @@ impl Channel {
     fn begin_again(&mut self, run: u64) {
         self.run = run;
         self.transmit = self.key.files_direction(Direction::ToNode, run);
-        self.sequence = 0;
         self.outgoing.clear();
         for (number, mut known) in core::mem::take(&mut self.calls) {
             self.puller.forget(number);
@@ -439,6 +475,7 @@ impl Channel {
             return Some(Request {
                 channel: id,
                 number,
+                done: self.done,
                 call,
             });
         }
@@ -452,6 +489,12 @@ impl Channel {
     }
 
     fn take_fetch(&mut self, fetch: &FileFetch) {
+        let is_unknown = fetch.number >= self.done && !self.calls.contains_key(&fetch.number);
+        if is_unknown && self.outgoing.len() < 2 * WINDOW as usize {
+            let standing = Outgoing::Standing(fetch.number, Standing::Unknown);
+            self.outgoing.push_back(standing);
+            return;
+        }
         let Some(reply) = reply_of(&self.calls, fetch.number) else {
             return;
         };
@@ -497,6 +540,7 @@ impl Channel {
         Some(Request {
             channel: id,
             number,
+            done: self.done,
             call,
         })
     }

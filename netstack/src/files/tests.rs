@@ -1,5 +1,7 @@
 //! Tests of file calls: a client and a server over a link that loses, doubles and delays.
 
+mod bulk;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::vec::Vec;
@@ -503,6 +505,48 @@ fn a_job_that_begins_again_fails_what_was_under_way_and_repeats_nothing() {
         world.run_until(before + 2);
         assert_eq!(world.completed[before + 1].reply.result, 4);
         assert_eq!(world.server.counters().calls, before as u64 + 2);
+    }
+}
+
+/// Services of one run take over from each other at any moment, with who carries calls out alive:
+/// it tells by their numbers those that it has had. Nothing fails, and what is written is there.
+#[test]
+fn a_service_that_takes_over_leaves_nothing_to_see() {
+    for seed in 0..40 {
+        let mut world = World::new(seed, 50, 20);
+        let (mut since, mut services) = (world.now, 1);
+        let mut expected = Vec::new();
+        for (index, bytes) in [3_000, 60_000, 1, 64_000].into_iter().enumerate() {
+            let input = pattern(bytes, index as u8);
+            let write = Call::new(Op::Write, 1).with_words([expected.len() as u64]);
+            expected.extend_from_slice(&input);
+            world
+                .client
+                .submit(world.now, write.with_input(input))
+                .expect("room");
+            let read = Call::new(Op::Read, 1).with_room(MAX_TRANSFER);
+            world.client.submit(world.now, read).expect("room");
+        }
+        while world.completed.len() < 8 {
+            assert!(world.step(), "seed {seed}: nothing is due");
+            let lasts = since + Micros(300 + 500 * (seed % 7));
+            if services < 10 && world.now > lasts && world.rng.below(40) == 0 {
+                (since, services) = (world.now, services + 1);
+                let start = 1_000_000 + world.now.as_micros() * 1_000;
+                world.server = Server::new(start);
+                let member = Member {
+                    rank: CHANNEL.rank,
+                    node: NodeId(5),
+                    key: KEY,
+                };
+                world.server.admit_in(CHANNEL.job, [member], 1);
+            }
+        }
+        let is_error = |completion: &Completion| completion.reply.result < 0;
+        assert!(!world.completed.iter().any(is_error), "seed {seed}");
+        assert!(world.file == expected, "seed {seed}");
+        assert_eq!(world.client.run(), 1);
+        assert_eq!(world.server.poll_doubtful(), None);
     }
 }
 

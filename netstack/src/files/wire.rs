@@ -138,6 +138,9 @@ pub enum Standing {
     OtherRun,
     /// The same, and it is known that the call was not carried out.
     NotCarriedOut,
+    /// Output was asked for that is not here: the process that had it has been replaced by one of
+    /// the same run. The call is to be made again, under its number.
+    Unknown,
 }
 
 /// FILE_REPLY: how a call stands. The header names the run of the service.
@@ -178,6 +181,7 @@ impl<'a> FileReply<'a> {
             Standing::Done => 1,
             Standing::OtherRun => 2,
             Standing::NotCarriedOut => 3,
+            Standing::Unknown => 4,
         };
         writer.u8(standing).u8(0).u16(0);
         writer.i64(self.result).u32(self.output_bytes);
@@ -193,6 +197,7 @@ impl<'a> FileReply<'a> {
             1 => Standing::Done,
             2 => Standing::OtherRun,
             3 => Standing::NotCarriedOut,
+            4 => Standing::Unknown,
             _ => return Err(Error::BadValue),
         };
         if (reader.u8()?, reader.u16()?) != (0, 0) {

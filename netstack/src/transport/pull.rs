@@ -132,6 +132,10 @@ impl<K: Copy + Ord> Puller<K> {
         }
         self.window.arrived();
         (self.timeouts, self.moved) = (0, now);
+        // What came by itself was sent before what was asked for meanwhile, and overtakes it.
+        if asked.at.is_none() {
+            return;
+        }
         let behind = |other: &Asked<K>| other.order + REORDERED < asked.order;
         let lost = self.under_way.iter().take_while(|other| behind(other));
         let lost = lost.count();
@@ -210,6 +214,23 @@ impl<K: Copy + Ord> Puller<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_by_itself_says_nothing_of_what_was_asked_for() {
+        let mut puller = Puller::new(64);
+        let now = Instant::ZERO;
+        puller.want(1, all(30));
+        let asked: Vec<(u32, u64)> = std::iter::from_fn(|| puller.poll(now)).collect();
+        puller.expect(now, 2, all(8));
+        for fragment in 0..8 {
+            puller.arrived(now, 2, fragment);
+        }
+        let more: Vec<(u32, u64)> = std::iter::from_fn(|| puller.poll(now)).collect();
+        let masks = asked.iter().chain(&more).map(|(_, mask)| mask);
+        let count: u32 = masks.clone().map(|mask| mask.count_ones()).sum();
+        let once = masks.fold(0, |all, mask| all | mask).count_ones();
+        assert!(!more.is_empty() && count == once, "{asked:?} {more:?}");
+    }
     use crate::rng::Rng;
     use std::vec::Vec;
 

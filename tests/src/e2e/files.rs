@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::Scenario;
 use crate::cluster::{Boot, Cluster};
 use crate::command;
+use crate::io_services;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -43,6 +44,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "files-outlive-their-service",
         boot: Boot::Network,
         run: outlive_their_service,
+    },
+    Scenario {
+        name: "files-feel-nothing-of-control",
+        boot: Boot::Network,
+        run: feel_nothing_of_control,
     },
 ];
 
@@ -257,7 +263,47 @@ fn under_other_paths(cluster: &Cluster) -> Result<()> {
 fn outlive_their_service(cluster: &Cluster) -> Result<()> {
     let kill = || signal_worker(&cluster.control_pid()?, "KILL");
     let stop = || signal_worker(&cluster.control_pid()?, "STOP");
-    outlive(cluster, &kill, &stop, &kill)
+    outlive(cluster, &kill, &stop, &kill)?;
+    let jobs = cluster.json(&["jobs"])?;
+    let last = jobs.as_array().and_then(|jobs| jobs.last());
+    let why = last.and_then(|job| job["files_failed"].as_str());
+    ensure!(
+        why.is_some_and(|why| why.contains("has ended")),
+        "the job does not say why its files failed: {jobs}"
+    );
+    Ok(())
+}
+
+/// The control node, which carries calls out here, is stopped and started, and then killed: SQLite
+/// goes on with its files and locks, and there is nothing to tell.
+fn feel_nothing_of_control(cluster: &Cluster) -> Result<()> {
+    let again = |time: usize| -> Result<()> {
+        match time {
+            0 => {
+                cluster.hearth(&["stop"])?.expect_code(0)?;
+                cluster.hearth(&["up"])?.expect_code(0)?;
+            }
+            _ => {
+                let pid = cluster.control_pid()?;
+                command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?.expect_code(0)?;
+            }
+        }
+        Ok(())
+    };
+    let before = failures(cluster)?;
+    let reopened = io_services::commit_meanwhile(cluster, 2, &again)?;
+    ensure!(
+        reopened == 0,
+        "the database was opened again {reopened} times"
+    );
+    ensure!(failures(cluster)? == before, "files-failed was told");
+    Ok(())
+}
+
+/// How often files of jobs have failed.
+fn failures(cluster: &Cluster) -> Result<usize> {
+    let events = cluster.hearth(&["events"])?.expect_code(0)?.out();
+    Ok(events.matches("files-failed").count())
 }
 
 /// Runs `files-outlive`, whose files are open while `idle` is done; then `stop` has what carries
@@ -317,12 +363,18 @@ pub fn outlive(
     Ok(())
 }
 
-/// Sends a signal to the process by which a service carries out the calls of the one job there is.
-pub fn signal_worker(service: &str, signal: &str) -> Result<()> {
+/// The process by which a service carries out the calls of the one job there is.
+pub fn worker_pid(service: &str) -> Result<String> {
     let found = ["-P", service, "-f", "io-worker"];
     let found = command::run("pgrep".as_ref(), &found, b"", LIMIT)?.expect_code(0)?;
+    Ok(found.out().trim().to_owned())
+}
+
+/// Sends a signal to it.
+pub fn signal_worker(service: &str, signal: &str) -> Result<()> {
     let signal = format!("-{signal}");
-    command::run("kill".as_ref(), &[&signal, found.out().trim()], b"", LIMIT)?.expect_code(0)?;
+    let worker = worker_pid(service)?;
+    command::run("kill".as_ref(), &[&signal, &worker], b"", LIMIT)?.expect_code(0)?;
     Ok(())
 }
 

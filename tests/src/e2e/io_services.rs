@@ -109,33 +109,63 @@ fn share_the_nodes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Both the service and the control node are killed while files are open, then the service once
-/// more while it stands still with a call. The job's node is n0, whose service is the first.
+/// The service with its worker and the control node are killed while files are open, then service
+/// and worker once more while that stands still with a call. The job's node is n0, whose service is
+/// the first.
 fn die_under_open_files(cluster: &Cluster) -> Result<()> {
     wait_for(cluster, &["up", "up"])?;
-    let kill = |pid: &str| -> Result<()> {
-        command::run("kill".as_ref(), &["-KILL", pid], b"", LIMIT)?.expect_code(0)?;
+    let kill = |pids: &[&str]| -> Result<()> {
+        let command = [&["-KILL"], pids].concat();
+        command::run("kill".as_ref(), &command, b"", LIMIT)?.expect_code(0)?;
         Ok(())
     };
+    // At once, as with its machine: a service that lives would start another worker.
+    let dies = || {
+        let service = cluster.io_service_pid(0)?;
+        let worker = files::worker_pid(&service)?;
+        kill(&[&service, &worker])
+    };
     let idle = || {
-        kill(&cluster.io_service_pid(0)?)?;
-        kill(&cluster.control_pid()?)
+        dies()?;
+        kill(&[&cluster.control_pid()?])
     };
     let stop = || files::signal_worker(&cluster.io_service_pid(0)?, "STOP");
-    let dies = || kill(&cluster.io_service_pid(0)?);
     files::outlive(cluster, &idle, &stop, &dies)?;
     wait_for(cluster, &["up", "up"])?;
     Ok(())
 }
 
-/// SQLite commits on a node while its I/O service and the control node are killed; what it has
-/// committed is there, and the database whole.
+/// SQLite commits on a node while the process that carries out its calls, the I/O service and the
+/// control node are killed; what it has committed is there, and the database whole.
 fn sqlite_outlives_kills(cluster: &Cluster) -> Result<()> {
     wait_for(cluster, &["up", "up"])?;
     let kills = match crate::is_long() {
         true => LONG_KILLS,
         false => KILLS,
     };
+    let die = |kill: usize| -> Result<()> {
+        // A control node that dies more often is left for a person.
+        let pid = match kill % 5 {
+            _ if kill == 0 => return files::signal_worker(&cluster.io_service_pid(0)?, "KILL"),
+            1 => cluster.control_pid()?,
+            _ => cluster.io_service_pid(0)?,
+        };
+        command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?.expect_code(0)?;
+        Ok(())
+    };
+    let reopened = commit_meanwhile(cluster, kills, &die)?;
+    ensure!(reopened > 0, "no kill was felt");
+    wait_for(cluster, &["up", "up"])?;
+    Ok(())
+}
+
+/// SQLite commits on a node while `happens` is done, so many times; the number of times that it had
+/// to open the database again.
+pub fn commit_meanwhile(
+    cluster: &Cluster,
+    times: usize,
+    happens: &dyn Fn(usize) -> Result<()>,
+) -> Result<u32> {
     let folder = files::folder(cluster, "sqlite")?;
     let folder_name = folder.to_string_lossy().into_owned();
     let program = cluster.program("sqlite-kills");
@@ -146,21 +176,16 @@ fn sqlite_outlives_kills(cluster: &Cluster) -> Result<()> {
     let said = client.stdout.take().context("no standard output")?;
     let mut said = BufReader::new(said);
     let mut last = String::new();
-    for kill in 0..kills {
+    for time in 0..times {
         for _ in 0..LINES_BETWEEN {
             last.clear();
             said.read_line(&mut last)?;
             ensure!(
                 last.starts_with("committed "),
-                "after {kill} kills: {last:?}"
+                "after {time} times: {last:?}"
             );
         }
-        // A control node that dies more often is left for a person.
-        let pid = match kill % 5 {
-            1 => cluster.control_pid()?,
-            _ => cluster.io_service_pid(0)?,
-        };
-        command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?.expect_code(0)?;
+        happens(time)?;
     }
     said.read_line(&mut last)?;
     std::fs::write(folder.join("stop"), "")?;
@@ -172,16 +197,13 @@ fn sqlite_outlives_kills(cluster: &Cluster) -> Result<()> {
         .filter(|line| !line.starts_with("committed "))
         .collect();
     ensure!(status.success(), "{status}: {rest}");
-    ensure!(
-        lines.starts_with(&["integrity: ok", "rows: whole"]),
-        "{rest}"
-    );
-    ensure!(
-        lines != ["integrity: ok", "rows: whole", "reopened: 0"],
-        "no kill was felt"
-    );
-    wait_for(cluster, &["up", "up"])?;
-    Ok(())
+    let ["integrity: ok", "rows: whole", reopened] = lines[..] else {
+        bail!("{rest}");
+    };
+    let number = reopened.strip_prefix("reopened: ");
+    number
+        .and_then(|number| number.parse().ok())
+        .context(rest.clone())
 }
 
 /// A third service, as on another machine: over TLS, with a token.
@@ -231,6 +253,7 @@ fn third(cluster: &Cluster, token: &Value) -> Result<Child> {
     let child = command
         .arg(hearth)
         .args(["io", "--control", "127.0.0.1:7182", "--listen", THIRD])
+        .args(["--run-dir", &cluster.scratch("workers")])
         .env("HEARTH_TOKEN", text("token")?)
         .env("HEARTH_FINGERPRINT", text("fingerprint")?)
         .stdout(Stdio::null())

@@ -301,13 +301,16 @@ impl Core {
 
     /// Ends the service for jobs that are over, and says whose files cannot be had.
     fn settle_files(&mut self) {
-        let runner = &self.runner;
+        let runner = &mut self.runner;
         self.io_services.keep(|job| runner.present(job).is_some());
         for event in self.io_services.take_events() {
             self.events.push(event);
         }
         while let Some(problem) = self.io_services.next_problem() {
-            let id = self.runner.present(problem.job);
+            let id = runner.present(problem.job);
+            if let Some(id) = id {
+                runner.tell_files_failed(id, &problem.why);
+            }
             let text = match id {
                 Some(id) => format!("files of job {id}: {}", problem.why),
                 None => format!("files of a job that is over: {}", problem.why),

@@ -278,6 +278,19 @@ mod tests {
             ["/nowhere/home", "/nowhere/home/ada/in"].map(Path::new)
         );
         assert_eq!(mounts.working, home);
+        // The same directory in other words.
+        for (words, working) in [
+            ("/nowhere/home/", "/nowhere/home/ada"),
+            ("/nowhere//home", "/nowhere/home/ada/"),
+            ("/nowhere/./home/.", "/nowhere//home/./ada"),
+        ] {
+            config.export = vec![words.to_string()];
+            let asked = request(home, Path::new(working), &[]);
+            let mounts = grant(&config, &asked, None).unwrap().unwrap();
+            assert_eq!(mounts.exports[0].host.to_str(), Some("/nowhere/home"));
+            assert_eq!(mounts.working, home, "{words}");
+        }
+        config.export = vec!["/nowhere/home".to_string()];
         for outside in ["/nowhere/home/../else:/in", "/nowhere/homes:/in"] {
             let asked = request(home, home, &[outside.to_string()]);
             let refused = grant(&config, &asked, None);

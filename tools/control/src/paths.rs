@@ -65,6 +65,12 @@ impl StateDir {
         self.run().join("control.lock")
     }
 
+    /// Where the processes listen that carry out the file calls of jobs, each under the number of
+    /// its job.
+    pub fn workers(&self) -> PathBuf {
+        self.run().join("workers")
+    }
+
     /// The cluster secret, mode 0600.
     pub fn secret(&self) -> PathBuf {
         self.0.join("secret")

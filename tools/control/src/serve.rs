@@ -20,7 +20,7 @@ use axum::Extension;
 use axum::extract::ConnectInfo;
 use hearth_alloc::topology::Topology;
 use hearth_boot::http_server;
-use hearth_io::Service;
+use hearth_io::{LINGERS_S, Service, Workers};
 use hearth_power::Power;
 use hearth_qemu::Tree;
 use netstack::broadcast::Peer;
@@ -288,8 +288,12 @@ fn own_io_service(options: &Options, control: SocketAddrV4) -> anyhow::Result<Op
     };
     let listen = SocketAddrV4::new(*control.ip(), port);
     // Also when the file that it was started from is another one by now.
-    let program = PathBuf::from("/proc/self/exe");
-    let service = Service::start(listen, program).with_context(|| {
+    let workers = Workers {
+        program: PathBuf::from("/proc/self/exe"),
+        directory: &options.state.workers(),
+        lingers_s: LINGERS_S,
+    };
+    let service = Service::start(listen, workers).with_context(|| {
         format!("cannot listen at UDP {listen} for the files of jobs; is another program there?")
     })?;
     Ok(Some(service))

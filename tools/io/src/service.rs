@@ -1,18 +1,21 @@
 //! The service: its socket, the channels of all ranks, and a worker for each job that calls.
 //!
 //! One thread has all of it ([`Engine`]); others tell it by a queue which jobs there are. A worker
-//! is started at the first call of its job, so that a job without calls costs nothing.
+//! is started at the first call of its job, so that a job without calls costs nothing. It outlives
+//! the service: the next one finds it ([`attached`]), and what was open is open.
 //!
 //! Invariant: nothing here touches a file of a job; a worker that dies fails the calls it had, and
 //! no other's.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod attached;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
-use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -24,13 +27,12 @@ use netstack::files::{Call, ChannelId, Op, Reply, WORKING};
 use netstack::ids::{JobId, Rank};
 use netstack::time::Instant as NetInstant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair};
 
-use crate::fair::Queue;
 use crate::job::JobFiles;
-use crate::message::{self, Setup};
-use crate::worker;
+use crate::message::{self, LEAVES, Setup};
+use attached::{Directory, Worker};
 
 /// Datagrams taken in before what they caused is sent.
 const BATCH: usize = 128;
@@ -43,10 +45,14 @@ const GRACE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often workers that are to end are looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// Number of the call that ends a rank: nodes number theirs from 1.
-const LEAVES: u64 = 0;
+/// How long workers wait for the next service: as long as nodes wait for an answer to a call
+/// ([`netstack::files::client::SILENCE`]).
+pub const LINGERS_S: u64 = netstack::files::client::SILENCE.as_micros() / 1_000_000;
 /// Linux's EIO.
 const EIO: i64 = 5;
+/// What is said of a job whose worker was not there any more when the service came.
+const LOST_MEANWHILE: &str = "the process that carried its calls out ended while its service was \
+    away; calls under way then gave EIO, and so do files that cannot be opened again";
 
 /// A running service. It stops when this is dropped.
 #[derive(Debug)]
@@ -56,6 +62,18 @@ pub struct Service {
     wake: UnixStream,
     told: Arc<Mutex<Told>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What a service has its workers from.
+#[derive(Clone, Debug)]
+pub struct Workers<'a> {
+    /// What is started, with [`worker::COMMAND`](crate::worker::COMMAND), for each of them.
+    pub program: PathBuf,
+    /// Where they listen for their service: a directory of this user alone, made where it is not
+    /// there. The service that comes next finds them by it.
+    pub directory: &'a Path,
+    /// How long they wait for it.
+    pub lingers_s: u64,
 }
 
 /// What the service tells.
@@ -87,20 +105,20 @@ enum Order {
 }
 
 impl Service {
-    /// Starts a service at an address. `program` is started with [`worker::COMMAND`] for each
-    /// worker.
+    /// Starts a service at an address.
     ///
     /// # Errors
-    /// When the socket cannot be opened there.
-    pub fn start(listen: SocketAddrV4, program: PathBuf) -> io::Result<Self> {
-        Self::start_on(UdpSocket::bind(listen)?, program)
+    /// When the socket cannot be opened there, or the directory of the workers is none.
+    pub fn start(listen: SocketAddrV4, workers: Workers<'_>) -> io::Result<Self> {
+        Self::start_on(UdpSocket::bind(listen)?, workers)
     }
 
     /// Starts a service on a socket that has its address.
     ///
     /// # Errors
-    /// When the socket is none of IPv4, or there is no thread for it.
-    pub fn start_on(socket: UdpSocket, program: PathBuf) -> io::Result<Self> {
+    /// When the socket is none of IPv4, there is no thread for it, or the directory is none.
+    pub fn start_on(socket: UdpSocket, workers: Workers<'_>) -> io::Result<Self> {
+        let directory = Directory::open(workers.directory)?;
         // Less only costs repeats. Root may have more than others.
         let sock = socket2::SockRef::from(&socket);
         drop(sock.set_recv_buffer_size(SOCKET_BUFFER_BYTES));
@@ -120,7 +138,9 @@ impl Service {
             socket,
             woken,
             orders: taken,
-            program,
+            program: workers.program,
+            lingers_s: workers.lingers_s,
+            directory,
             server: Server::new(run_number()),
             jobs: BTreeMap::new(),
             ending: Vec::new(),
@@ -209,6 +229,8 @@ struct Engine {
     woken: UnixStream,
     orders: Receiver<Order>,
     program: PathBuf,
+    directory: Directory,
+    lingers_s: u64,
     server: Server,
     jobs: BTreeMap<JobId, Job>,
     /// Workers of jobs that are over, and until when they may live.
@@ -232,16 +254,6 @@ struct Job {
     started: Option<Instant>,
 }
 
-struct Worker {
-    child: Child,
-    socket: UnixDatagram,
-    ready: bool,
-    /// Calls that it has not taken.
-    queue: Queue,
-    /// Calls that it has not answered.
-    open: BTreeSet<(Rank, u64)>,
-}
-
 impl Engine {
     fn run(&mut self) {
         let mut datagram = [0; MAX_DATAGRAM + 1];
@@ -258,13 +270,8 @@ impl Engine {
             self.bury();
             self.told().counters = self.server.counters();
         }
-        for (_, job) in std::mem::take(&mut self.jobs) {
-            self.ending.extend(
-                job.worker
-                    .map(|worker| (worker.child, Instant::now() + GRACE)),
-            );
-        }
-        // One that a disk holds fast cannot be killed, and is left.
+        // Workers of jobs that go on wait for the next service. One that is to end and that a disk
+        // holds fast cannot be killed, and is left.
         let until = Instant::now() + GRACE + GRACE;
         while !self.ending.is_empty() && Instant::now() < until {
             self.bury();
@@ -287,11 +294,14 @@ impl Engine {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Admit(files)) => self.admit(*files),
-                Ok(Order::Add(job, members)) => {
-                    if self.jobs.contains_key(&job) {
-                        self.server.admit(job, members);
+                Ok(Order::Add(job, members)) => match self.jobs.get(&job).map(Job::run_found) {
+                    // Of a worker that was found before any of its ranks was known.
+                    Some(Some(run)) if self.server.run_of(job).is_none() => {
+                        self.server.admit_in(job, members, run);
                     }
-                }
+                    Some(_) => self.server.admit(job, members),
+                    None => {}
+                },
                 Ok(Order::Leave(job, rank)) => self.leave(job, rank),
                 Ok(Order::Close(job)) => self.close(job),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
@@ -301,19 +311,38 @@ impl Engine {
     }
 
     fn admit(&mut self, files: JobFiles) {
-        let setup = Setup {
+        let mut setup = Setup {
+            version: message::VERSION,
+            run: 0,
+            lingers_s: self.lingers_s,
             user: files.user,
             exports: files.exports,
             working: files.working,
         };
         let known = self.jobs.get(&files.job);
-        if known.is_some_and(|known| known.setup == setup && known.refused == files.refused) {
+        let is_same =
+            |known: &Job| known.setup.is_of_same_files(&setup) && known.refused == files.refused;
+        if known.is_some_and(is_same) {
             self.server.admit(files.job, files.members);
             return;
         }
+        let found = match (known, &files.refused) {
+            (None, None) => Worker::find(&self.directory, files.job, &setup),
+            _ => None,
+        };
         let is_known = known.is_some();
         self.close(files.job);
-        self.server.admit(files.job, files.members);
+        let worker = match found {
+            Some((worker, run)) => {
+                self.server.admit_in(files.job, files.members, run);
+                setup.run = run;
+                Some(worker)
+            }
+            None => {
+                self.server.admit(files.job, files.members);
+                None
+            }
+        };
         if is_known {
             // Handles of the worker before are void.
             self.server.begin_again(files.job);
@@ -323,9 +352,9 @@ impl Engine {
             Job {
                 setup,
                 refused: files.refused,
-                served: false,
+                served: worker.is_some(),
                 waiting: Vec::new(),
-                worker: None,
+                worker,
                 started: None,
             },
         );
@@ -338,6 +367,7 @@ impl Engine {
             worker.take(&Request {
                 channel: ChannelId { job, rank },
                 number: LEAVES,
+                done: LEAVES,
                 call: Call::new(Op::Close, WORKING),
             });
         }
@@ -346,8 +376,9 @@ impl Engine {
     fn close(&mut self, job: JobId) {
         self.server.close(job);
         if let Some(worker) = self.jobs.remove(&job).and_then(|job| job.worker) {
-            // Its socket goes with it, by which it ends.
-            self.ending.push((worker.child, Instant::now() + GRACE));
+            self.directory.remove(job);
+            let until = Instant::now() + GRACE;
+            self.ending.extend(worker.end().map(|child| (child, until)));
         }
     }
 
@@ -371,6 +402,9 @@ impl Engine {
     fn hand_out(&mut self) {
         while let Some(request) = self.server.poll_event() {
             self.hand_over(request);
+        }
+        while let Some(job) = self.server.poll_doubtful() {
+            self.tell(job, Some(LOST_MEANWHILE.to_owned()));
         }
         for id in self.due_jobs() {
             let job = self.jobs.get_mut(&id);
@@ -428,8 +462,9 @@ impl Engine {
     /// # Errors
     /// There is none for this call; why, where that was not told a moment before.
     fn worker(&mut self, job: JobId) -> Result<Option<&mut Worker>, Option<String>> {
-        let program = &self.program;
-        let job = self.jobs.get_mut(&job).ok_or(None)?;
+        let (program, directory) = (&self.program, &self.directory);
+        let id = job;
+        let job = self.jobs.get_mut(&id).ok_or(None)?;
         if job.worker.is_none() {
             if !job.wait().is_zero() {
                 return match job.served {
@@ -439,9 +474,10 @@ impl Engine {
             }
             job.served = false;
             job.started = Some(Instant::now());
+            job.setup.run = self.server.run_of(id).unwrap_or_default();
             let started = match &job.refused {
                 Some(why) => Err(why.clone()),
-                None => Worker::start(program, &job.setup)
+                None => Worker::start(program, directory, id, &job.setup)
                     .map_err(|error| format!("no worker: {error}")),
             };
             job.worker = Some(started.map_err(Some)?);
@@ -461,13 +497,13 @@ impl Engine {
             };
             match worker.socket.recv(packet) {
                 Ok(0) => return self.fail(id, None),
-                Ok(length) if !worker.ready => match &packet[..length] {
-                    message::READY => {
+                Ok(length) if !worker.ready => match message::parse_ready(&packet[..length]) {
+                    Some(_) => {
                         worker.ready = true;
                         job.served = true;
                     }
-                    why => {
-                        let why = String::from_utf8_lossy(why).into_owned();
+                    None => {
+                        let why = String::from_utf8_lossy(&packet[..length]).into_owned();
                         return self.fail(id, Some(why));
                     }
                 },
@@ -494,12 +530,15 @@ impl Engine {
     /// is gone. Its ranks are told that another run of the service begins, as they would be after
     /// the end of the whole service: calls under way fail, and handles are void.
     fn fail(&mut self, id: JobId, why: Option<String>) {
-        let job = self.jobs.get_mut(&id);
-        let Some(worker) = job.and_then(|job| job.worker.take()) else {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(worker) = job.worker.take() else {
             return;
         };
         self.server.begin_again(id);
-        self.ending.push((worker.child, Instant::now()));
+        let child = worker.child.map(|child| (child, Instant::now()));
+        self.ending.extend(child);
         let why = why.unwrap_or_else(|| {
             "the process that carried its calls out has ended; calls under way gave EIO".to_owned()
         });
@@ -604,53 +643,15 @@ impl Engine {
 }
 
 impl Job {
+    /// The run of its worker, where another service has started that.
+    fn run_found(&self) -> Option<u64> {
+        let found = self.worker.as_ref().filter(|worker| worker.child.is_none());
+        found.map(|_| self.setup.run)
+    }
+
     /// How long until another worker may be started.
     fn wait(&self) -> Duration {
         let since = self.started.map(|started| started.elapsed());
         since.map_or(Duration::ZERO, |since| AGAIN.saturating_sub(since))
-    }
-}
-
-impl Worker {
-    fn start(program: &PathBuf, setup: &Setup) -> io::Result<Self> {
-        let kind = SockType::SeqPacket;
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (own, its) = socketpair(AddressFamily::Unix, kind, None, flags)?;
-        let socket = UnixDatagram::from(own);
-        socket.send(&serde_json::to_vec(setup)?)?;
-        socket.set_nonblocking(true)?;
-        let child = Command::new(program)
-            .arg(worker::COMMAND)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(its))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        Ok(Self {
-            child,
-            socket,
-            ready: false,
-            queue: Queue::default(),
-            open: BTreeSet::new(),
-        })
-    }
-
-    fn take(&mut self, request: &Request) {
-        let (rank, number) = (request.channel.rank, request.number);
-        self.open.insert((rank, number));
-        let packet = message::call_packet(rank, number, &request.call);
-        self.queue.push(rank, packet);
-    }
-
-    /// Gives the worker what it takes. One that is gone takes nothing: what it said last is read
-    /// before its end.
-    fn give(&mut self) {
-        while let Some(packet) = self.queue.front() {
-            if self.socket.send(packet).is_err() {
-                break;
-            }
-            self.queue.pop();
-        }
     }
 }

@@ -8,15 +8,16 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddrV4, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use hearth_io::{JobFiles, Service};
+use hearth_io::{JobFiles, LINGERS_S, Service, Workers};
 use netstack::files::server::Member;
 use netstack::ids::{JobId, NodeId, Rank};
 use netstack::wire::key::Key;
+use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -27,6 +28,7 @@ use crate::io_service::joined::{
     self, Counted, JobProblem, NAME_MAX, Order, Orders, POLL, PROBLEMS_MAX, Poll, RankKey,
 };
 use crate::io_service::serves_others;
+use crate::paths::StateDir;
 use crate::secrets;
 
 /// UDP port, where none is given.
@@ -42,7 +44,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 The control node wants services where its configuration has files.service = \"joined\", and says in files.export which
 directories jobs see: under the same paths on each machine with a service. Needs an operator's token
 (`hearth token create --role operator`). Run it as root, so that it can be the users of jobs; as another user it serves
-that user's jobs alone. On SIGTERM it ends: calls under way fail, files are opened again when it is back.")]
+that user's jobs alone. On SIGTERM it ends. The processes that carry calls out wait two minutes for the next one: when
+that is started in time, calls go on and nothing fails. Under systemd set KillMode=process, or they are ended with it.")]
 pub struct Options {
     /// The control node, at the address of its `hearth serve --listen`; the same as --host.
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["host", "cluster", "state_dir"])]
@@ -54,6 +57,23 @@ pub struct Options {
     /// Send and receive by this network interface only.
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
+    /// Where the processes listen that carry calls out, of this user alone [default: by the
+    /// address, in /run/hearth-io for root and in $XDG_RUNTIME_DIR for others].
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+}
+
+/// Where the workers of a service at this address listen.
+fn run_dir(listen: SocketAddrV4, state_dir: Option<&Path>) -> PathBuf {
+    let base = match state_dir {
+        Some(state) => StateDir::new(state).workers(),
+        None if geteuid().is_root() => PathBuf::from("/run/hearth-io"),
+        None => match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(run) if !run.is_empty() => PathBuf::from(run).join("hearth-io"),
+            _ => std::env::temp_dir().join(format!("hearth-io-{}", geteuid())),
+        },
+    };
+    base.join(listen.to_string())
 }
 
 fn listen(text: &str) -> Result<SocketAddrV4, String> {
@@ -79,7 +99,15 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     let socket = open(options.listen, options.interface.as_deref())?;
     // Also when the file that it was started from is another one by now.
     let program = PathBuf::from("/proc/self/exe");
-    let service = Service::start_on(socket, program).context("cannot start the I/O service")?;
+    let directory = options
+        .run_dir
+        .unwrap_or_else(|| run_dir(options.listen, global.state_dir.as_deref()));
+    let workers = Workers {
+        program,
+        directory: &directory,
+        lingers_s: LINGERS_S,
+    };
+    let service = Service::start_on(socket, workers).context("cannot start the I/O service")?;
     let mut joins = Joins::new(service, options.listen)?;
     block_on(async move {
         let mut terminate = signal(SignalKind::terminate())?;

@@ -430,6 +430,13 @@ impl Runner {
         (self.jobs.get(&id)?.on_nodes() == job).then_some(id)
     }
 
+    /// Calls on files of a job have failed.
+    pub fn tell_files_failed(&mut self, id: u64, why: &str) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.info.files_failed = why.to_string();
+        }
+    }
+
     /// The numbers by which the site knows the user of a job that nodes have so; none where it does
     /// not know them.
     pub fn identity(&self, job: JobId) -> Option<&Identity> {

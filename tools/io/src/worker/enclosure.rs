@@ -11,7 +11,6 @@
 //! | no devices, no set-user-id | `nodev`, `nosuid` on every mount, read again at the end |
 //! | another user for good | `setgroups`, `setresgid`, `setresuid`, all three numbers |
 //! | nothing left to gain | no new privileges, no capabilities, read again at the end |
-//! | it dies with its service | `PR_SET_PDEATHSIG` |
 //!
 //! Paths are walked by descriptors and without symbolic links until the process is shut in: a user
 //! may change what is below an export at any time.
@@ -30,7 +29,6 @@ use nix::mount::{self, MntFlags, MsFlags};
 use nix::sched::{self, CloneFlags};
 use nix::sys::prctl;
 use nix::sys::resource::{self, Resource};
-use nix::sys::signal::Signal;
 use nix::sys::stat::{self, Mode};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{self, Gid, Uid};
@@ -435,8 +433,7 @@ fn become_user(user: Option<&User>) -> Result<(), String> {
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).map_err(|errno| format!("giving up capabilities: {errno}"))?;
-    prctl::set_dumpable(false).map_err(said)?;
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(said)
+    prctl::set_dumpable(false).map_err(said)
 }
 
 fn kept_capabilities() -> CapabilitySet {
@@ -473,9 +470,6 @@ fn verify(user: Option<&User>) -> Result<(), String> {
     }
     if !prctl::get_no_new_privs().map_err(said)? {
         return not("no new privileges");
-    }
-    if prctl::get_pdeathsig().map_err(said)? != Some(Signal::SIGKILL) {
-        return not("the end together with the service");
     }
     match Path::new("/proc/self").exists() {
         true => not("nothing but the exports"),

@@ -4,39 +4,65 @@
 //! cannot: then it serves nothing. Its threads take calls from the socket as they are free, so that
 //! one slow call holds nobody up.
 //!
+//! It outlives its service: what is open stays open, what is locked stays locked, and the service
+//! that comes next connects to its socket. Where none does it ends after a while
+//! ([ADR 52](../../../../docs/adr/0052-workers-outlive-their-service.md)).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`link`] | the connection to the service, one after another |
+//! | [`known`] | which calls have been carried out |
+//! | [`calls`] | carrying one out |
+//! | [`handles`], [`listing`] | open files, and lists of directories |
+//!
 //! Invariant: nothing of a call is looked at before the process is shut in and is the job's user.
 
 mod calls;
 mod enclosure;
 mod handles;
+mod known;
+mod link;
 mod listing;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::time::Duration;
 
 use netstack::files::Reply;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::Socket;
 
 use crate::message::{self, Setup};
 use handles::Handles;
+use known::{Coming, Known};
+use link::Link;
 
 /// Threads that carry calls out: each waits for a disk most of the time.
 const THREADS: usize = 16;
+/// How long a service may take from its connection to its first packet.
+const FIRST_PACKET: Duration = Duration::from_secs(10);
 /// Where the kernel tells which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Name of the command by which a program that has the service starts its worker.
 pub const COMMAND: &str = "io-worker";
 
-/// Serves the job that the socket on standard input names, until the service lets go of it.
-/// To be called first thing in a process of its own, which has one thread; gives its exit status.
+/// Serves the job whose services connect to the socket on standard input, until one says that the
+/// job is over, or none comes. To be called first thing in a process of its own, which has one
+/// thread; gives its exit status.
 pub fn main() -> u8 {
     let alone = enclosure::close_others();
-    let socket = match std::io::stdin().as_fd().try_clone_to_owned() {
-        Ok(socket) => UnixDatagram::from(socket),
-        Err(_) => return 2,
+    let Ok(listener) = std::io::stdin().as_fd().try_clone_to_owned() else {
+        return 2;
     };
+    let listener = Socket::from(listener);
     // A call that a thread does not survive has no answer: the service gives one in its place.
     std::panic::set_hook(Box::new(|_| std::process::exit(3)));
-    match alone.and_then(|()| serve(&socket)) {
+    let Some(socket) = accept(&listener, FIRST_PACKET) else {
+        return 2;
+    };
+    let socket = Arc::new(socket);
+    match alone.and_then(|()| serve(&listener, &socket)) {
         Ok(()) => 0,
         Err(why) => {
             // It is for the service to tell; with it gone nobody is left.
@@ -46,33 +72,92 @@ pub fn main() -> u8 {
     }
 }
 
-fn serve(socket: &UnixDatagram) -> Result<(), String> {
-    let mut packet = vec![0; message::MAX];
-    let length = socket
-        .recv(&mut packet)
-        .map_err(|error| error.to_string())?;
-    let setup: Setup = serde_json::from_slice(&packet[..length])
-        .map_err(|error| format!("what to serve was not understood: {error}"))?;
+/// Serves the first service, and those that come after it.
+fn serve(listener: &Socket, first: &Arc<UnixDatagram>) -> Result<(), String> {
+    let setup = receive_setup(first)?;
     let boot = this_boot()?;
     let working = enclosure::enter(&setup)?;
     let handles = Handles::new(working, boot);
-    socket
-        .send(message::READY)
-        .map_err(|error| error.to_string())?;
+    let (link, known) = (Link::default(), Known::default());
+    let ready = message::ready_packet(setup.run);
+    first.send(&ready).map_err(|error| error.to_string())?;
+    link.connect(Arc::clone(first));
     std::thread::scope(|scope| {
-        for _ in 1..THREADS {
+        let mut started = 0;
+        for _ in 0..THREADS {
             let thread = std::thread::Builder::new();
             // Where the user may have no more of them, fewer serve.
             if thread
-                .spawn_scoped(scope, || work(socket, &handles))
+                .spawn_scoped(scope, || work(&link, &known, &handles))
                 .is_err()
             {
                 break;
             }
+            started += 1;
         }
-        work(socket, &handles);
-    });
-    Ok(())
+        if started == 0 {
+            return Err("the job's user may start no thread (ulimit -u)".to_owned());
+        }
+        let mut socket = Arc::clone(first);
+        loop {
+            wait_for_end(&socket);
+            if link.is_over() {
+                return Ok(());
+            }
+            let lingers = Duration::from_secs(setup.lingers_s);
+            let Some(next) = accept(listener, lingers) else {
+                // One that a disk holds fast may have a thread for ever.
+                std::process::exit(0);
+            };
+            // One that says nothing, or wants other files, is told so and gets none.
+            match receive_setup(&next) {
+                Ok(other) if other.is_of_same_files(&setup) && next.send(&ready).is_ok() => {}
+                Ok(_) => {
+                    let _ = next.send(b"the worker that is there is of other files");
+                    std::process::exit(0);
+                }
+                Err(_) => continue,
+            }
+            socket = Arc::new(next);
+            link.connect(Arc::clone(&socket));
+        }
+    })
+}
+
+/// The next connection, if one comes in time.
+fn accept(listener: &Socket, limit: Duration) -> Option<UnixDatagram> {
+    let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut fds, timeout).unwrap_or(0) == 0 {
+        return None;
+    }
+    let (socket, _) = listener.accept().ok()?;
+    Some(UnixDatagram::from(OwnedFd::from(socket)))
+}
+
+/// What a service that has connected says first.
+fn receive_setup(socket: &UnixDatagram) -> Result<Setup, String> {
+    let said = |error: std::io::Error| error.to_string();
+    socket.set_read_timeout(Some(FIRST_PACKET)).map_err(said)?;
+    let mut packet = vec![0; message::MAX];
+    let length = socket.recv(&mut packet).map_err(said)?;
+    socket.set_read_timeout(None).map_err(said)?;
+    serde_json::from_slice(&packet[..length])
+        .map_err(|error| format!("what to serve was not understood: {error}"))
+}
+
+/// Waits until the service at the other end is gone, or this end is shut down.
+fn wait_for_end(socket: &UnixDatagram) {
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR;
+    loop {
+        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return,
+            Ok(_) if fds[0].revents().is_some_and(|said| said.intersects(gone)) => return,
+            Ok(_) => {}
+        }
+    }
 }
 
 /// A number that is another after each boot of this machine.
@@ -85,23 +170,40 @@ fn this_boot() -> Result<u64, String> {
 }
 
 /// What one thread does.
-fn work(socket: &UnixDatagram, handles: &Handles) {
+fn work(link: &Link, known: &Known, handles: &Handles) {
     // A directory of its own to work in, for the one call that needs that.
     let own_directory = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).is_ok();
     let mut packet = vec![0; message::MAX];
-    while let Ok(length @ 1..) = socket.recv(&mut packet) {
-        let Ok((rank, number, call)) = message::parse_call(&packet[..length]) else {
-            return;
-        };
-        let reply = match calls::carry_out(handles, rank, &call, own_directory) {
-            Ok(reply) => reply,
-            Err(errno) => Reply::plain(-i64::from(errno as i32)),
-        };
-        if socket
-            .send(&message::reply_packet(rank, number, &reply))
-            .is_err()
-        {
-            return;
+    let mut count = 0;
+    while let Some((connection, socket)) = link.after(count) {
+        count = connection;
+        while let Ok(length @ 1..) = socket.recv(&mut packet) {
+            if &packet[..length] == message::END {
+                return link.end();
+            }
+            let Ok(asked) = message::parse_call(&packet[..length]) else {
+                break;
+            };
+            let (rank, number, call) = (asked.rank, asked.number, &asked.call);
+            let coming = match number {
+                message::LEAVES => Coming::New,
+                _ => known.begin(rank, number, asked.done),
+            };
+            let reply = match coming {
+                Coming::New => {
+                    let reply = calls::carry_out(handles, rank, call, own_directory);
+                    let reply =
+                        reply.unwrap_or_else(|errno| Reply::plain(-i64::from(errno as i32)));
+                    known.end(rank, number, call.op, &reply);
+                    reply
+                }
+                // Its reply comes when it has ended.
+                Coming::UnderWay => continue,
+                Coming::Done(reply) => reply,
+                // The node waits for none: this tells the service that nothing is under way.
+                Coming::Over => Reply::plain(-i64::from(nix::errno::Errno::EIO as i32)),
+            };
+            link.send(&message::reply_packet(rank, number, &reply));
         }
     }
 }

@@ -1,10 +1,12 @@
 //! A rank's end, and what a test starts with.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use hearth_io::{Export, JobFiles, Service};
+use hearth_io::{Export, JobFiles, Service, Workers};
 use netstack::MAX_DATAGRAM;
 use netstack::files::client::{Client, Config};
 use netstack::files::server::Member;
@@ -15,6 +17,8 @@ use netstack::wire::key::Key;
 
 pub const JOB: JobId = JobId(5);
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long workers wait for another service.
+pub const LINGERS_S: u64 = 5;
 pub const RDONLY: u64 = 0;
 pub const RDWR: u64 = 2;
 pub const CREAT: u64 = 0o100;
@@ -48,12 +52,29 @@ pub fn service() -> Service {
     service_of(WORKER.into())
 }
 
-/// A service whose workers are started by this program.
+/// A service whose workers are started by this program, and end with it.
 pub fn service_of(program: PathBuf) -> Service {
-    let listen = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    static SERVICES: AtomicU32 = AtomicU32::new(0);
+    let number = SERVICES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("services-{}-{number}", std::process::id());
+    service_at(
+        0,
+        program,
+        &Path::new(env!("CARGO_TARGET_TMPDIR")).join(name),
+    )
+}
+
+/// A service at a port, whose workers listen in this directory.
+pub fn service_at(port: u16, program: PathBuf, directory: &Path) -> Service {
+    let listen = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     // As the control node's is: what a job sees of its exports must not depend on it.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
-    Service::start(listen, program).expect("a service")
+    let workers = Workers {
+        program,
+        directory: &directory.join("workers"),
+        lingers_s: LINGERS_S,
+    };
+    Service::start(listen, workers).expect("a service")
 }
 
 /// The files of [`JOB`], with two ranks.
@@ -78,6 +99,7 @@ pub struct Node {
     client: Client,
     socket: UdpSocket,
     started: Instant,
+    completed: BTreeMap<u64, Reply>,
     /// Every so many datagrams, of both directions, are lost; 0: none.
     pub loses_each: u64,
     passed: u64,
@@ -104,6 +126,7 @@ impl Node {
             client: Client::new(config),
             socket,
             started: Instant::now(),
+            completed: BTreeMap::new(),
             loses_each: 0,
             passed: 0,
         }
@@ -118,11 +141,13 @@ impl Node {
         self.loses_each != 0 && self.passed.is_multiple_of(self.loses_each)
     }
 
-    fn step(&mut self) {
+    /// What is due, each way.
+    pub fn step(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM];
         while let Some(length) = self.client.poll_transmit(self.now(), &mut buffer) {
             if !self.is_lost() {
-                self.socket.send(&buffer[..length]).expect("sent");
+                // Refused: no service is there.
+                let _ = self.socket.send(&buffer[..length]);
             }
         }
         let wait = Some(Duration::from_millis(5));
@@ -142,13 +167,25 @@ impl Node {
     }
 
     pub fn call(&mut self, call: Call) -> Reply {
-        let number = self.client.submit(self.now(), call).expect("room");
+        let number = self.submit(call);
+        self.finish(number)
+    }
+
+    /// Makes a call, of which nothing is sent yet.
+    pub fn submit(&mut self, call: Call) -> u64 {
+        self.client.submit(self.now(), call).expect("room")
+    }
+
+    /// Waits for the reply to a call.
+    pub fn finish(&mut self, number: u64) -> Reply {
         let begun = Instant::now();
         loop {
             assert!(begun.elapsed() < LIMIT, "no reply");
-            if let Some(completion) = self.client.poll_event() {
-                assert_eq!(completion.number, number);
-                return completion.reply;
+            while let Some(completion) = self.client.poll_event() {
+                self.completed.insert(completion.number, completion.reply);
+            }
+            if let Some(reply) = self.completed.remove(&number) {
+                return reply;
             }
             self.step();
         }

@@ -11,7 +11,7 @@ use netstack::ids::Rank;
 
 use super::node::{
     APPEND, CREAT, EAGAIN, EBADF, EINVAL, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL, EXDEV, JOB,
-    Node, RDONLY, RDWR, WORKER, files, service, service_of,
+    LINGERS_S, Node, RDONLY, RDWR, WORKER, files, service, service_at, service_of,
 };
 
 #[test]
@@ -254,6 +254,13 @@ fn service_with_pid(folder: &Path) -> (Service, PathBuf) {
     (service_of(script), pid)
 }
 
+/// Kills the worker whose number is in this file.
+fn kill(pid: &Path) {
+    let worker = std::fs::read_to_string(pid).expect("a worker");
+    let worker = nix::unistd::Pid::from_raw(worker.trim().parse().expect("a number"));
+    nix::sys::signal::kill(worker, nix::sys::signal::Signal::SIGKILL).expect("killed");
+}
+
 #[test]
 fn a_worker_that_dies_costs_what_was_open_and_another_serves_on() {
     let (inside, beside) = (
@@ -266,9 +273,7 @@ fn a_worker_that_dies_costs_what_was_open_and_another_serves_on() {
     let handle = node.open_ok("f", RDWR | CREAT);
     assert_eq!(node.write(handle, 0, b"before"), 6);
     other.open_ok("g", RDWR | CREAT);
-    let worker = std::fs::read_to_string(&pid).expect("a worker");
-    let worker = nix::unistd::Pid::from_raw(worker.trim().parse().expect("a number"));
-    nix::sys::signal::kill(worker, nix::sys::signal::Signal::SIGKILL).expect("killed");
+    kill(&pid);
     let run = node.run();
     // Either it was given to the worker, or the service knew of its death.
     let result = node.read(handle, 0, 6).result;
@@ -286,7 +291,7 @@ fn a_worker_that_dies_costs_what_was_open_and_another_serves_on() {
 }
 
 #[test]
-fn a_worker_ends_with_its_job_and_with_its_service() {
+fn a_worker_ends_with_its_job_and_when_no_service_comes() {
     let (inside, beside) = (
         tempfile::tempdir().expect("a directory"),
         tempfile::tempdir().expect("a directory"),
@@ -294,24 +299,118 @@ fn a_worker_ends_with_its_job_and_with_its_service() {
     let (service, pid) = service_with_pid(beside.path());
     let worker = || {
         let text = std::fs::read_to_string(&pid).expect("a worker");
-        PathBuf::from(format!("/proc/{}", text.trim()))
+        PathBuf::from(format!("/proc/{}/stat", text.trim()))
     };
+    // One that has ended and that nobody has asked about is a zombie.
+    let runs =
+        |worker: &Path| std::fs::read_to_string(worker).is_ok_and(|stat| !stat.contains(") Z "));
     service.admit(files(vec![Export::same(inside.path())], inside.path()));
     Node::new(&service, 0).open_ok("f", RDWR | CREAT);
     let first = worker();
-    assert!(first.exists());
+    assert!(runs(&first));
     service.close(JOB);
     let begun = Instant::now();
-    while first.exists() {
+    while runs(&first) {
         assert!(begun.elapsed() < Duration::from_secs(5), "it stays");
         std::thread::sleep(Duration::from_millis(20));
     }
     service.admit(files(vec![Export::same(inside.path())], inside.path()));
     Node::new(&service, 0).open_ok("f", RDWR | CREAT);
     let second = worker();
-    assert!(second.exists());
     drop(service);
-    assert!(!second.exists());
+    assert!(runs(&second));
+    let begun = Instant::now();
+    while runs(&second) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(4 * LINGERS_S),
+            "stays"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Services come and go at one address, in the middle of calls: nothing fails, each line is there
+/// once, and what was open, locked or has no name any more is as it was.
+#[test]
+fn nothing_happens_when_another_service_takes_over() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let begin = |port| {
+        let service = service_at(port, WORKER.into(), beside.path());
+        let mut files = files(vec![Export::same(inside.path())], inside.path());
+        // As a control node does that is started again: its nodes are known later.
+        let members = std::mem::take(&mut files.members);
+        service.admit(files);
+        service.add(JOB, members);
+        service
+    };
+    let mut service = begin(0);
+    let port = service.address().port();
+    let (mut node, mut other) = (Node::new(&service, 0), Node::new(&service, 1));
+    let log = node.open_ok("log", RDWR | CREAT | EXCL | APPEND);
+    let nameless = node.open_ok("nameless", RDWR | CREAT);
+    let bulk = vec![9; MAX_TRANSFER];
+    assert_eq!(node.write(nameless, 0, &bulk), bulk.len() as i64);
+    assert_eq!(node.plain(Op::Remove, [0; 4], "nameless"), 0);
+    let lock = |handle| Call::new(Op::Lock, handle).with_words([Lock::Write as u64, 0, 10, 0]);
+    assert_eq!(node.call(lock(log)).result, 0);
+    let run = node.run();
+    let mut expected = Vec::new();
+    for round in 0..12_usize {
+        // What fits a datagram and what does not, one that opens, and one that reads much.
+        let line = vec![round as u8; round * 700 + 1];
+        expected.extend_from_slice(&line);
+        let write = Call::new(Op::Write, log).with_input(line).with_room(8);
+        let made = Call::new(Op::MakeDirectory, WORKING).with_words([0o755]);
+        let read = Call::new(Op::Read, nameless).with_room(MAX_TRANSFER);
+        let calls = [
+            write,
+            made.with_input(format!("d{round}").into_bytes()),
+            read,
+        ];
+        let numbers = calls.map(|call| node.submit(call));
+        for _ in 0..round % 4 {
+            node.step();
+        }
+        drop(service);
+        service = begin(port);
+        let replies = numbers.map(|number| node.finish(number));
+        assert_eq!(replies[0].output, (expected.len() as u64).to_le_bytes());
+        assert_eq!(replies[1].result, 0, "the second of two would be EEXIST");
+        assert!(replies[2].output == bulk);
+    }
+    assert_eq!(node.run(), run);
+    let theirs = other.open_ok("log", RDWR);
+    assert_eq!(other.call(lock(theirs)).result, EAGAIN);
+    let log = std::fs::read(inside.path().join("log")).expect("there");
+    assert!(log == expected);
+    assert_eq!(service.next_problem(), None);
+}
+
+#[test]
+fn a_worker_that_dies_while_no_service_is_there_is_told() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let (first, pid) = service_with_pid(beside.path());
+    first.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let mut node = Node::new(&first, 0);
+    let port = first.address().port();
+    node.open_ok("f", RDWR | CREAT);
+    drop(first);
+    kill(&pid);
+    let directory = beside.path().join("another");
+    let second = service_at(port, WORKER.into(), &directory);
+    second.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let first_call = node.open("f", RDWR);
+    assert!([EIO, NOT_CARRIED_OUT].contains(&first_call), "{first_call}");
+    let problem = second.next_problem().expect("told");
+    assert!(problem.job == JOB && problem.why.contains("while its service was away"));
+    node.open_ok("f", RDWR);
+    assert_eq!(second.next_problem(), None, "told twice");
 }
 
 #[test]
