@@ -266,7 +266,7 @@ fn outlive_their_service(cluster: &Cluster) -> Result<()> {
     outlive(cluster, &kill, &stop, &kill)?;
     let jobs = cluster.json(&["jobs"])?;
     let last = jobs.as_array().and_then(|jobs| jobs.last());
-    let why = last.and_then(|job| job["files_failed"].as_str());
+    let why = last.and_then(|job| job["troubles"][0].as_str());
     ensure!(
         why.is_some_and(|why| why.contains("has ended")),
         "the job does not say why its files failed: {jobs}"

@@ -309,7 +309,7 @@ impl Core {
         while let Some(problem) = self.io_services.next_problem() {
             let id = runner.present(problem.job);
             if let Some(id) = id {
-                runner.tell_files_failed(id, &problem.why);
+                runner.tell_trouble(id, &format!("calls on files failed: {}", problem.why));
             }
             let text = match id {
                 Some(id) => format!("files of job {id}: {}", problem.why),

@@ -318,8 +318,10 @@ async fn write_files(shared: Arc<Shared>, writers: Arc<kept::files::Writers>) {
         let text = format!(
             "a file with what job {job} writes cannot be written: {error}; `hearth output {job}` has all of it"
         );
+        let mut core = shared.lock();
+        core.runner.tell_trouble(job, &text);
         let event = Event::new(Severity::Warning, "output-file", text).job(job);
-        shared.lock().events.push(event);
+        core.events.push(event);
     };
     kept::files::write(writers, tell).await;
 }

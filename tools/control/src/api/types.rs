@@ -349,10 +349,10 @@ pub struct JobInfo {
     /// The I/O services that its nodes call, in the order of ranks; once it has nodes and files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub io: Vec<IoPart>,
-    /// Why calls on its files failed, the last time that they did: what the event `files-failed`
-    /// says.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub files_failed: String,
+    /// What failed beside its program: calls on its files, files with its output. Each is an event,
+    /// too; the first few of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
     /// Its output as far as the control node keeps it.
     #[serde(default)]
     pub output: Option<KeptOutput>,

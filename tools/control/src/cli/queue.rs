@@ -496,9 +496,8 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
             .collect();
         lines.push(vec![("IoServices", parts.join(","))]);
     }
-    if !job.files_failed.is_empty() {
-        let why = output::plain(&job.files_failed).replace('\n', " ");
-        lines.push(vec![("FilesFailed", why)]);
+    for trouble in &job.troubles {
+        lines.push(vec![("Trouble", or_none(trouble))]);
     }
     if let Some(array) = job.array {
         lines.push(vec![

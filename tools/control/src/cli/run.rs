@@ -181,12 +181,9 @@ pub(super) fn tell_end(global: &Global, job: &JobInfo) -> anyhow::Result<ExitCod
             job.id
         ));
     }
-    if !job.files_failed.is_empty() {
-        let why = output::plain(&job.files_failed).replace('\n', " ");
-        output::say_line(format_args!(
-            "calls on files of job {} failed: {why}",
-            job.id
-        ));
+    for trouble in &job.troubles {
+        let trouble = output::plain(trouble).replace('\n', " ");
+        output::say_line(format_args!("job {}: {trouble}", job.id));
     }
     // One that booted again by itself is there, or on its way.
     if job.state == JobState::NodeLost

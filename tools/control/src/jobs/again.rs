@@ -179,14 +179,8 @@ impl Runner {
         }
         let text = format!("job {} ({}) {}", info.id, info.name, info.how_ended());
         self.event(Severity::Warning, "job-ended", info.id, text);
-        self.records.push(super::record::Record {
-            program_bytes: None,
-            nodes: Vec::new(),
-            on_nodes: super::attempt::on_nodes(info.id, info.restarts),
-            attempt_over: true,
-            spec: None,
-            info: info.clone(),
-        });
+        self.records
+            .push(super::record::Record::of_ended(info.clone()));
         self.keep(info);
     }
 

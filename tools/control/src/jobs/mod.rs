@@ -86,6 +86,9 @@ pub const JOBS_MAX: usize = 4_096;
 /// cluster. The store has the others.
 const HISTORY_RANKS_MAX: usize = 131_072;
 
+/// What is kept of a job's troubles: the first ones tell most.
+const TROUBLES_MAX: usize = 4;
+
 /// Waiting jobs from which on passes keep apart: one over 10,000 jobs takes tens of milliseconds.
 const LONG_QUEUE: usize = 1_000;
 
@@ -430,10 +433,21 @@ impl Runner {
         (self.jobs.get(&id)?.on_nodes() == job).then_some(id)
     }
 
-    /// Calls on files of a job have failed.
-    pub fn tell_files_failed(&mut self, id: u64, why: &str) {
+    /// Something of a job has failed that does not end it; its client is told at its end. Of one
+    /// that is over it is written down.
+    pub fn tell_trouble(&mut self, id: u64, why: &str) {
+        let note = |info: &mut JobInfo| {
+            let troubles = &mut info.troubles;
+            if troubles.len() < TROUBLES_MAX && !troubles.iter().any(|told| told == why) {
+                troubles.push(why.to_string());
+            }
+        };
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.info.files_failed = why.to_string();
+            note(&mut job.info);
+        } else if let Some(info) = self.history.iter_mut().find(|info| info.id == id) {
+            note(info);
+            let record = Record::of_ended(info.clone());
+            self.records.push(record);
         }
     }
 

@@ -105,6 +105,20 @@ pub struct Record {
     pub spec: Option<String>,
 }
 
+impl Record {
+    /// Of a job that is over.
+    pub fn of_ended(info: JobInfo) -> Self {
+        Self {
+            program_bytes: None,
+            nodes: Vec::new(),
+            on_nodes: super::attempt::on_nodes(info.id, info.restarts),
+            attempt_over: true,
+            spec: None,
+            info,
+        }
+    }
+}
+
 /// Why a job is being ended before its ranks end by themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
