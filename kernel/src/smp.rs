@@ -3,12 +3,13 @@
 //! Neighbours: [`cores`] starts one and says what it does then; `mm` has its stacks and the page
 //! that it starts in.
 //!
-//! Invariant: a core that does not answer within its time is left out, and named in the log.
+//! Invariant: a core that does not answer within its time is left out, and named in the log; the
+//! others work.
 
 use kernel_core::acpi::Machine;
 use kernel_core::threads::CORES_MAX;
 
-use crate::arch::cores::{self, Trampoline};
+use crate::arch::cores::{self, Started, Trampoline};
 use crate::arch::{self, apic};
 use crate::mm::{self, DirectMap, StartPage};
 
@@ -30,20 +31,29 @@ pub fn start(machine: &Machine, most: usize) {
         return;
     };
     let mut trampoline = Trampoline::new(DirectMap, page.frame(), page.root());
+    // Of a core that did not answer.
+    let mut spare_stack = None;
+    let mut may_come_late = false;
     for id in others {
         let core = cores::count();
         if core >= most {
             break;
         }
-        let Some(stack) = mm::add_core(core) else {
+        let Some(stack) = spare_stack.take().or_else(|| mm::add_core(core)) else {
             warn!("cpu", "no memory for the stacks of more than {core} cores");
             break;
         };
-        if !cores::start_one(&mut trampoline, id, stack, arrive) {
-            // It may come late: its page, its tables and its stack stay as they are.
-            core::mem::forget(page);
-            break;
+        match cores::start_one(&mut trampoline, id, stack, arrive) {
+            Started::Works => {}
+            Started::Silent => (spare_stack, may_come_late) = (Some(stack), true),
+            Started::Unusable => {
+                may_come_late = true;
+                break;
+            }
         }
+    }
+    if may_come_late {
+        core::mem::forget(page);
     }
     if cores::count() > 1 {
         info!("cpu", "{} cores", cores::count());

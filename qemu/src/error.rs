@@ -43,6 +43,12 @@ pub enum Error {
         log: PathBuf,
         tail: String,
     },
+    /// A node can never join.
+    #[error(
+        "{0}; the image and the control node are of two builds (`cargo xtask build` makes both, \
+         `--image` names another image); the cluster was taken down again"
+    )]
+    Refused(String),
     /// The supervisor reported a failure.
     #[error("{0}")]
     Supervisor(String),

@@ -111,9 +111,9 @@ pub fn up(
     start(spec, paths, launcher, progress)?;
     if wait {
         match wait_for_nodes(spec, paths, progress) {
-            Err(interrupted @ Error::Interrupted { .. }) => {
+            Err(error @ (Error::Interrupted { .. } | Error::Refused(_))) => {
                 down(paths, false)?;
-                return Err(interrupted);
+                return Err(error);
             }
             result => result?,
         }
@@ -342,6 +342,9 @@ fn wait_for_nodes(
         }
         if joined.len() >= usize::try_from(spec.nodes).unwrap_or(usize::MAX) {
             return Ok(());
+        }
+        if let Ok(Some(why)) = control_socket::refused(&paths.control_socket()) {
+            return Err(Error::Refused(why));
         }
         let record = Record::load(paths)?;
         if let Some(node) = record.nodes.iter().find(|node| node.ended.is_some()) {

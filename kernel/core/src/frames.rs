@@ -18,10 +18,12 @@
 
 mod ahead;
 mod deferred;
+mod frame;
 
 use crate::addr::{PAGE_SIZE, PhysAddr};
 use crate::phys::PhysMem;
 pub use deferred::{Deferring, Freed};
+pub use frame::Frame;
 
 /// What a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,17 +178,17 @@ impl FrameAllocator {
 
     /// Gives out one zero-filled frame: for `Owner::KERNEL` as [`State::Kernel`], else as
     /// [`State::User`]. `None` when memory is used up (counted).
-    pub fn alloc(&mut self, mem: &mut impl PhysMem, owner: Owner) -> Option<PhysAddr> {
+    pub fn alloc(&mut self, mem: &mut impl PhysMem, owner: Owner) -> Option<Frame> {
         self.alloc_as(mem, in_use_by(owner), owner)
     }
 
     /// Gives out one zero-filled frame for an object of the node's store. `None` when memory is
     /// used up (counted).
-    pub fn alloc_object(&mut self, mem: &mut impl PhysMem) -> Option<PhysAddr> {
+    pub fn alloc_object(&mut self, mem: &mut impl PhysMem) -> Option<Frame> {
         self.alloc_as(mem, State::Object, Owner::KERNEL)
     }
 
-    fn alloc_as(&mut self, mem: &mut impl PhysMem, state: State, owner: Owner) -> Option<PhysAddr> {
+    fn alloc_as(&mut self, mem: &mut impl PhysMem, state: State, owner: Owner) -> Option<Frame> {
         let Some(index) = self.next_available() else {
             self.hint = self.tags.len();
             self.counters.refused += 1;
@@ -195,7 +197,7 @@ impl FrameAllocator {
         self.hint = index;
         self.give(mem, index, state, owner);
         self.hint = index + 1;
-        Some(self.address(index))
+        Some(Frame::given(self.address(index)))
     }
 
     /// The frame that is given out next.
@@ -252,7 +254,16 @@ impl FrameAllocator {
 
     /// Takes a frame back; it is [`State::Dirty`] until scrubbed. Panics when nobody has it, or
     /// when it is retained: then it is claimed first, or discarded.
-    pub fn free(&mut self, frame: PhysAddr) {
+    pub fn free(&mut self, frame: Frame) {
+        self.free_at(frame.into_entry());
+    }
+
+    /// Takes frames in a row back, which no entry has.
+    pub fn free_contiguous(&mut self, first: PhysAddr, count: u64) {
+        (0..count).for_each(|index| self.free_at(first.offset(index * PAGE_SIZE)));
+    }
+
+    fn free_at(&mut self, frame: PhysAddr) {
         let index = self.index(frame);
         let state = self.state_at(index);
         assert!(
@@ -286,7 +297,8 @@ impl FrameAllocator {
 
     /// Hands a frame of an object's page to the program whose file the object is: nothing in it is
     /// a secret to its new owner, so it is not scrubbed. Panics when it is no object's.
-    pub fn adopt(&mut self, frame: PhysAddr, owner: Owner) {
+    pub fn adopt(&mut self, frame: &Frame, owner: Owner) {
+        let frame = frame.address();
         let index = self.index(frame);
         let (state, _) = self.state(frame);
         assert!(state == State::Object, "{frame:?} adopted while {state:?}");

@@ -16,6 +16,9 @@ pub trait PhysMem {
     fn read_u64(&self, at: PhysAddr) -> u64;
     /// Writes a page-table entry; `at` is a multiple of eight.
     fn write_u64(&mut self, at: PhysAddr, value: u64);
+    /// Changes a page-table entry in one step for all cores, which may note a use of the page at
+    /// the same time; what it was. `at` is a multiple of eight.
+    fn change_u64(&mut self, at: PhysAddr, change: impl Fn(u64) -> u64) -> u64;
     /// Fills the frame that starts at `frame` with zeros.
     fn zero_frame(&mut self, frame: PhysAddr);
     /// Copies `out.len()` bytes out of memory; the range must not cross a frame boundary.
@@ -82,6 +85,12 @@ impl PhysMem for FakeMemory {
     fn write_u64(&mut self, at: PhysAddr, value: u64) {
         assert!(at.is_aligned(8));
         self.write(at, &value.to_le_bytes());
+    }
+
+    fn change_u64(&mut self, at: PhysAddr, change: impl Fn(u64) -> u64) -> u64 {
+        let old = self.read_u64(at);
+        self.write_u64(at, change(old));
+        old
     }
 
     fn zero_frame(&mut self, frame: PhysAddr) {

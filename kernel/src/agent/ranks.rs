@@ -153,6 +153,12 @@ impl Seats {
         self.seats.iter().any(|seat| seat.exchange.is_active())
     }
 
+    /// Whether no process is to look what has come for it, and no rank has operations under way.
+    pub fn are_quiet(&self) -> bool {
+        let is_quiet = |seat: &Seat| !seat.polled && !seat.exchange.is_active();
+        self.seats.iter().all(is_quiet)
+    }
+
     /// Packets asked for again since the node started.
     pub fn asked_again(&self) -> u64 {
         self.seats

@@ -39,10 +39,7 @@ fn allocate(pages: usize, bits: u32) -> Option<(PhysAddr, NonNull<u8>)> {
         return Some((address, base));
     }
     // Low frames are given out first, so there are none left.
-    let mut frames = mm::frames();
-    for page in 0..pages as u64 {
-        frames.free(address.offset(page * PAGE_BYTES as u64));
-    }
+    mm::frames().free_contiguous(address, pages as u64);
     None
 }
 

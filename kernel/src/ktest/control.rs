@@ -335,6 +335,10 @@ impl Ranks for FakeControl {
         self
     }
 
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
     fn present(&self) -> &dyn NodeServices {
         self
     }

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use kernel_core::frames::Owner;
+use kernel_core::frames::{Frame, Owner};
 use kernel_core::paging::entry::{Attributes, Class, Protection};
 use kernel_core::paging::{PageSize, PageTable};
 use kernel_core::phys::PhysMem;
@@ -36,6 +36,7 @@ pub fn paging() -> Outcome {
     let table = mm::kernel_table();
     let mut frames = mm::frames();
     let frame = frames.alloc(&mut DirectMap, Owner::KERNEL).ok_or("frame")?;
+    let frame = frame.into_entry();
     let before = frames.usage().kernel;
     table
         .map(
@@ -122,7 +123,8 @@ pub fn null_page() -> Outcome {
         PageTable::new(&mut DirectMap, &mut *frames).map_err(|error| format!("{error:?}"))?;
     let frame = frames
         .alloc(&mut DirectMap, Owner::program(1))
-        .ok_or("frame")?;
+        .ok_or("frame")?
+        .into_entry();
     let result = table.map(
         &mut DirectMap,
         &mut *frames,
@@ -265,17 +267,18 @@ pub fn scrub() -> Outcome {
     let mut first = Vec::new();
     for _ in 0..COUNT {
         let frame = frames.alloc(&mut DirectMap, Owner::program(1));
-        first.push(frame.ok_or("no frame")?);
+        first.push(frame.ok_or("no frame")?.into_entry());
     }
     for frame in &first {
         DirectMap.write(*frame, &[0x5a; PAGE_SIZE as usize]);
-        frames.free(*frame);
+        frames.free(Frame::from_entry(*frame));
     }
     let mut again = 0;
     for _ in 0..COUNT {
         let frame = frames
             .alloc(&mut DirectMap, Owner::program(2))
-            .ok_or("no frame")?;
+            .ok_or("no frame")?
+            .into_entry();
         again += usize::from(first.contains(&frame));
         let mut bytes = [0xff; PAGE_SIZE as usize];
         DirectMap.read(frame, &mut bytes);

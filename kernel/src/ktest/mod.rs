@@ -256,7 +256,7 @@ const TESTS: &[Test] = &[
     test_that(
         "cores-left-out",
         platform::cores_left_out,
-        " cores=2 processors=odd",
+        " cores=6 processors=odd",
     ),
     test_that("acpi-none", platform::no_tables, " machine=pc,acpi=off"),
     test("clocks-agree", platform::clocks_agree),

@@ -52,7 +52,8 @@ impl Sandbox {
         let mut frames = mm::frames();
         let frame = frames
             .alloc(&mut DirectMap, self.owner)
-            .ok_or("no frame left")?;
+            .ok_or("no frame left")?
+            .into_entry();
         self.table
             .map(
                 &mut DirectMap,

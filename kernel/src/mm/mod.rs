@@ -446,8 +446,10 @@ fn map_fresh(start: u64, bytes: u64) -> bool {
             return false;
         };
         let attributes = Attributes::kernel(Protection::ReadWrite);
-        match map_kernel(VirtAddr::new(page), frame, attributes) {
-            Ok(()) => {}
+        match map_kernel(VirtAddr::new(page), frame.address(), attributes) {
+            Ok(()) => {
+                frame.into_entry();
+            }
             Err(MapError::OutOfFrames) => {
                 // Tables made on the way were given back.
                 invalidate(VirtAddr::new(page));

@@ -4,7 +4,7 @@
 //! mapped read-only there, so that a stray write faults.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::phys::{PhysMem, check_in_frame};
@@ -27,6 +27,15 @@ impl PhysMem for DirectMap {
         debug_assert!(at.is_aligned(8));
         // SAFETY: as in `read_u64`; the frame is a table that the caller owns.
         unsafe { phys_to_virt(at).cast::<u64>().write_volatile(value) }
+    }
+
+    fn change_u64(&mut self, at: PhysAddr, change: impl Fn(u64) -> u64) -> u64 {
+        debug_assert!(at.is_aligned(8));
+        // SAFETY: as in `write_u64`; the CPUs change it at the same time, in one step each.
+        let entry = unsafe { AtomicU64::from_ptr(phys_to_virt(at).cast()) };
+        let changed =
+            entry.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+        changed.unwrap_or_default()
     }
 
     fn zero_frame(&mut self, frame: PhysAddr) {

@@ -112,11 +112,17 @@ impl Cores {
         self.seats[core.number()].signals
     }
 
-    /// A core enters ring 3 at that count of the time-stamp counter, or has left it.
-    pub(super) fn set_entered(&mut self, core: Core, counts: Option<u64>) {
+    /// A core enters ring 3 now.
+    pub(super) fn enter(&mut self, core: Core) {
+        self.seats[core.number()].entered = Some(arch::tsc());
+    }
+
+    /// A core left ring 3 at that count of the time-stamp counter; how many it has been there.
+    pub(super) fn leave(&mut self, core: Core, now: u64) -> u64 {
         let seat = &mut self.seats[core.number()];
-        seat.user += since(seat.entered, arch::tsc());
-        seat.entered = counts;
+        let counts = since(seat.entered.take(), now);
+        seat.user += counts;
+        counts
     }
 
     /// Counts that a core has been in ring 3, and asleep.

@@ -276,6 +276,8 @@ impl Shared<'_> {
     /// others take in what has come for them.
     pub(super) fn settle_polled(&mut self, present: LocalRank) {
         if self.is_alone(present) {
+            // Whoever looked has taken it in.
+            self.node.rank(present).take_polled();
             return;
         }
         let Self {
@@ -354,7 +356,7 @@ impl Shared<'_> {
     }
 
     /// Whether anybody waits for what the network brings.
-    fn wait_for_news(&mut self) -> bool {
+    fn wait_for_news(&self) -> bool {
         self.slots.iter().any(|slot| {
             let process = slot.process.as_ref();
             slot.waits.is_some() || process.is_some_and(|process| process.threads.wait_for_news())
@@ -415,7 +417,7 @@ impl Shared<'_> {
         let process = self.process(rank);
         let is_shared = process.threads.len() > 1 && process.threads.runnable(core) > 1;
         let was_shared = process.cores.set_shared(core, is_shared);
-        process.cores.set_entered(core, Some(arch::tsc()));
+        process.cores.enter(core);
         if core == Core::BOOT {
             if is_shared && !self.alarm.sliced || !self.is_armed() {
                 self.arm(rank, is_shared);
@@ -425,6 +427,14 @@ impl Shared<'_> {
         } else if was_shared {
             arch::timer::disarm();
         }
+    }
+
+    /// Whether a thread may run on as it is: nobody has looked at the network since its rank took
+    /// in what came, and on the boot core nothing is under way for which the card must be able to
+    /// interrupt it, or has been until now.
+    pub(super) fn is_quiet(&self, core: Core, rank: LocalRank) -> bool {
+        let others_wait = || !self.is_alone(rank) && self.wait_for_news();
+        self.node.is_quiet() && (core != Core::BOOT || !self.alarm.listening && !others_wait())
     }
 
     /// On the boot core: while a broadcast goes on in which this node has a part, a rank has

@@ -78,6 +78,11 @@ pub trait Ranks {
     /// The node as that rank may use it.
     fn rank(&mut self, rank: LocalRank) -> &mut dyn NodeServices;
 
+    /// Whether all ranks have taken in what looks at the network brought
+    /// ([`NodeServices::take_polled`]), and none has to do with others
+    /// ([`NodeServices::peers_deadline`]).
+    fn is_quiet(&self) -> bool;
+
     /// The node as the rank may use it that [`Self::rank`] was given last, for a look.
     fn present(&self) -> &dyn NodeServices;
 }

@@ -67,6 +67,9 @@ impl Current<'_> {
             self.enter_handler(&delivery, Fault::default())
                 .map_err(|stop| stop.or_end(Ending::killed(Cause::SignalFrame)))?;
             self.thread.delivering = None;
+            if !self.is_signal_due() {
+                return Ok(());
+            }
         }
     }
 
@@ -147,7 +150,11 @@ impl Current<'_> {
     pub(super) fn leave_handler(&mut self) -> Result<u64, Stop> {
         let lost = |stop: Stop| stop.or_end(Ending::killed(Cause::SignalFrame));
         let at = self.thread.context.rsp.wrapping_sub(RETURN_BYTES);
-        let bytes: [u8; FRAME_BYTES] = self.read_array(at).map_err(lost)?;
+        let frame = UserSlice::new(at, FRAME_BYTES as u64).map_err(Stop::from);
+        let mut bytes = [0; FRAME_BYTES];
+        frame
+            .and_then(|from| self.read_user(from, &mut bytes))
+            .map_err(lost)?;
         let frame = Restored::from_bytes(&bytes);
         match frame.fp {
             0 => *self.thread.state_mut() = FpuState::INITIAL,
@@ -171,15 +178,14 @@ impl Current<'_> {
     fn read_fp_state(&mut self, at: u64) -> Result<(), Stop> {
         let (process, services) = (&mut *self.process, &mut *self.services);
         self.thread.state_mut().take_frame(|bytes| {
-            let (legacy, rest) = bytes.split_at_mut(LEGACY_BYTES);
-            process.read_user(services, UserSlice::new(at, LEGACY_BYTES as u64)?, legacy)?;
-            // Its end lies in the user half, or the address above would not.
-            let behind = at + LEGACY_BYTES as u64;
-            let whole = UserSlice::new(behind, rest.len() as u64).map_err(Stop::from);
-            match whole.and_then(|slice| process.read_user(services, slice, rest)) {
-                Err(Stop::Errno(_)) => rest.fill(0),
+            let whole = UserSlice::new(at, bytes.len() as u64).map_err(Stop::from);
+            match whole.and_then(|from| process.read_user(services, from, bytes)) {
+                Err(Stop::Errno(_)) => {}
                 other => return other,
             }
+            let (legacy, rest) = bytes.split_at_mut(LEGACY_BYTES);
+            process.read_user(services, UserSlice::new(at, LEGACY_BYTES as u64)?, legacy)?;
+            rest.fill(0);
             Ok(())
         })
     }
@@ -323,8 +329,16 @@ impl Process {
     }
 
     /// Gives a thread the signals that were sent to it while it ran.
+    #[inline]
     pub(super) fn take_posted(&mut self, thread: &mut Thread) {
         self.signals.drop_ignored(&thread.signals);
+        if !self.posted.is_empty() {
+            self.take_all_posted(thread);
+        }
+    }
+
+    #[cold]
+    fn take_all_posted(&mut self, thread: &mut Thread) {
         while let Some((signal, info)) = self.posted.take(thread.tid) {
             let sent = self.signals.send_to(&mut thread.signals, signal, info);
             debug_assert_eq!(sent, Ok(()), "there is room for what was put aside");

@@ -84,7 +84,7 @@ pub(super) struct Thread {
     pub(super) robust_list: u64,
     /// System calls that the process's account does not have yet.
     pub(super) calls: u64,
-    /// Time-stamp counts in ring 3.
+    /// Time-stamp counts in ring 3, and in calls that it answers itself.
     pub(super) user_counts: u64,
     /// Those that the process's account has already.
     pub(super) told_counts: u64,

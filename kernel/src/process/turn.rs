@@ -76,23 +76,26 @@ pub(super) fn run_thread<'l, 'a>(
             flow = current(&mut shared, core, rank, &mut thread).resume(again);
             continue;
         }
-        shared.settle_polled(rank);
-        shared.listen_to_network(core, rank);
-        let process = shared.process(rank);
-        // What that has brought may end the program, or be a signal.
-        if process.ending.is_some() {
-            break;
-        }
-        if process.signals.is_due(&thread.signals) {
-            flow = current(&mut shared, core, rank, &mut thread).resume(Again::Deliver);
-            continue;
+        if !shared.is_quiet(core, rank) {
+            shared.settle_polled(rank);
+            shared.listen_to_network(core, rank);
+            let process = shared.process(rank);
+            // What that has brought may end the program, or be a signal.
+            if process.ending.is_some() {
+                break;
+            }
+            if process.signals.is_due(&thread.signals) {
+                flow = current(&mut shared, core, rank, &mut thread).resume(Again::Deliver);
+                continue;
+            }
         }
         shared.before_ring_3(core, rank);
         ranks::release(core, shared);
         let trap = run_in_ring_3(core, &mut thread);
+        let left = arch::tsc();
         shared = lock.lock();
         let process = shared.process(rank);
-        process.cores.set_entered(core, None);
+        thread.user_counts += process.cores.leave(core, left);
         process.take_posted(&mut thread);
         flow = current(&mut shared, core, rank, &mut thread).handle(trap);
     }
@@ -110,9 +113,7 @@ pub(super) fn run_thread<'l, 'a>(
 fn run_in_ring_3(core: Core, thread: &mut Thread) -> Trap {
     cores::enter_user(core);
     let trap = loop {
-        let entered = arch::tsc();
         let trap = user::run(&mut thread.context);
-        thread.user_counts += arch::tsc().wrapping_sub(entered);
         if trap != Trap::Syscall || !thread.answers_itself() {
             break trap;
         }

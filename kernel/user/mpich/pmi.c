@@ -111,7 +111,7 @@ int PMI_KVS_Commit(const char name[])
 
 int PMI_KVS_Get(const char name[], const char key[], char value[], int length)
 {
-    /* One rank a node. */
+    /* Ranks of one node have no memory in common, which is what MPI means by a node. */
     if (strcmp(key, "PMI_process_mapping") == 0
         && MPL_snprintf(value, length, "(vector,(0,%u,1))", self.size) < length)
         return PMI_SUCCESS;

@@ -590,8 +590,11 @@ impl Drop for Upload {
 /// The BLAKE3 hash of a file.
 ///
 /// # Errors
-/// What the system said.
+/// It cannot be read, or is no file: a pipe could be read once, and might never end.
 pub fn hash_of_file(path: &Path) -> std::io::Result<Hash> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a file"));
+    }
     hash_of(&File::open(path)?)
 }
 

@@ -63,8 +63,7 @@ impl Workspace {
         })
     }
 
-    /// A workspace at a given place, for tests.
-    #[cfg(test)]
+    /// A workspace at a given place: a copy, or one of a test.
     pub fn at(root: &Path) -> Self {
         Self {
             root: root.to_path_buf(),
@@ -167,6 +166,7 @@ impl Workspace {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let mut command = Command::new(cargo);
         command.current_dir(&self.root);
+        command.env("CARGO_TARGET_DIR", &self.target);
         command
     }
 

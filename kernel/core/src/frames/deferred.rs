@@ -6,7 +6,7 @@
 //!
 //! Invariant: a frame that was noted belongs to its owner until it is given back.
 
-use super::{FrameAllocator, State};
+use super::{Frame, FrameAllocator, State};
 use crate::addr::{LARGE_PAGE_SIZE, PAGE_SIZE, PhysAddr};
 use crate::paging::TableSource;
 use crate::phys::PhysMem;
@@ -41,9 +41,9 @@ pub struct Freed {
 impl FrameAllocator {
     /// Notes a frame that is to be given back. Panics where more are noted than one step takes
     /// away: those of a table of the last level, and the tables that become empty.
-    pub fn defer_free(&mut self, frame: PhysAddr) {
+    pub fn defer_free(&mut self, frame: Frame) {
         let List { frames, count } = &mut self.deferred;
-        frames[*count] = frame;
+        frames[*count] = frame.into_entry();
         *count += 1;
     }
 
@@ -59,7 +59,7 @@ impl FrameAllocator {
             } else {
                 freed.pages += 1;
             }
-            self.free(frame);
+            self.free(Frame::from_entry(frame));
         }
         freed
     }
@@ -74,6 +74,6 @@ impl<M: PhysMem> TableSource<M> for Deferring<'_> {
     }
 
     fn free_table(&mut self, table: PhysAddr) {
-        self.0.defer_free(table);
+        self.0.defer_free(Frame::from_entry(table));
     }
 }

@@ -24,11 +24,16 @@ fn allocator() -> (FrameAllocator, FakeMemory) {
     (frames, FakeMemory::new(base, FRAMES))
 }
 
+/// Where a new frame lies.
+fn alloc(frames: &mut FrameAllocator, mem: &mut FakeMemory, owner: Owner) -> Option<PhysAddr> {
+    frames.alloc(mem, owner).map(Frame::into_entry)
+}
+
 #[test]
 fn memory_that_was_never_added_is_never_given_out() {
     let (mut frames, mut mem) = allocator();
     let mut seen = std::vec::Vec::new();
-    while let Some(frame) = frames.alloc(&mut mem, Owner::KERNEL) {
+    while let Some(frame) = alloc(&mut frames, &mut mem, Owner::KERNEL) {
         assert!(mem.is_zero(frame));
         seen.push((frame.as_u64() - BASE) / PAGE_SIZE);
     }
@@ -45,13 +50,13 @@ fn memory_that_was_never_added_is_never_given_out() {
 #[test]
 fn the_next_program_gets_the_same_frame_and_sees_zeros() {
     let (mut frames, mut mem) = allocator();
-    let first = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    let first = alloc(&mut frames, &mut mem, Owner::program(1)).unwrap();
     mem.fill(first, 0x5a);
-    frames.free(first);
+    frames.free(Frame::from_entry(first));
     assert_eq!(frames.state(first).0, State::Dirty);
     assert_eq!(frames.scrub(&mut mem, u64::MAX), 1);
     assert_eq!(frames.state(first).0, State::Free);
-    let second = frames.alloc(&mut mem, Owner::program(2)).unwrap();
+    let second = alloc(&mut frames, &mut mem, Owner::program(2)).unwrap();
     assert_eq!(second, first);
     assert!(mem.is_zero(second));
     assert_eq!(frames.owned_by(Owner::program(2)), 1);
@@ -62,15 +67,15 @@ fn the_next_program_gets_the_same_frame_and_sees_zeros() {
 fn without_scrubbing_the_old_contents_are_seen() {
     let (mut frames, mut mem) = allocator();
     frames.disable_scrubbing_for_test();
-    let first = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    let first = alloc(&mut frames, &mut mem, Owner::program(1)).unwrap();
     mem.fill(first, 0x5a);
-    frames.free(first);
-    let second = frames.alloc(&mut mem, Owner::program(2)).unwrap();
+    frames.free(Frame::from_entry(first));
+    let second = alloc(&mut frames, &mut mem, Owner::program(2)).unwrap();
     assert_eq!(second, first);
     assert!(!mem.is_zero(second));
     // What the kernel takes for itself is cleared all the same.
-    frames.free(second);
-    let table = frames.alloc(&mut mem, Owner::KERNEL).unwrap();
+    frames.free(Frame::from_entry(second));
+    let table = alloc(&mut frames, &mut mem, Owner::KERNEL).unwrap();
     assert_eq!(table, first);
     assert!(mem.is_zero(table));
 }
@@ -79,16 +84,16 @@ fn without_scrubbing_the_old_contents_are_seen() {
 #[should_panic(expected = "freed while Dirty")]
 fn freeing_twice_is_a_broken_invariant() {
     let (mut frames, mut mem) = allocator();
-    let frame = frames.alloc(&mut mem, Owner::KERNEL).unwrap();
-    frames.free(frame);
-    frames.free(frame);
+    let frame = alloc(&mut frames, &mut mem, Owner::KERNEL).unwrap();
+    frames.free(Frame::from_entry(frame));
+    frames.free(Frame::from_entry(frame));
 }
 
 #[test]
 fn a_frame_that_is_kept_counts_for_whoever_has_it() {
     let (mut frames, mut mem) = allocator();
     let owner = Owner::program(7);
-    let kept = [(); 3].map(|()| frames.alloc(&mut mem, owner).unwrap());
+    let kept = [(); 3].map(|()| alloc(&mut frames, &mut mem, owner).unwrap());
     kept.iter().for_each(|&frame| frames.retain(frame));
     assert_eq!(frames.state(kept[0]), (State::Retained, owner));
     assert_eq!((frames.usage().user, frames.usage().retained), (0, 3));
@@ -97,12 +102,12 @@ fn a_frame_that_is_kept_counts_for_whoever_has_it() {
     frames.rewarm(3);
     assert_eq!((frames.usage().user, frames.usage().retained), (3, 0));
     assert!(frames.claim(kept[1]) && !frames.claim(kept[1]));
-    frames.free(kept[1]);
+    frames.free(Frame::from_entry(kept[1]));
     frames.check_tags().unwrap();
     // Its end keeps one and gives one back.
     assert!(frames.claim(kept[0]) && frames.claim(kept[2]));
     frames.retain(kept[0]);
-    frames.free(kept[2]);
+    frames.free(Frame::from_entry(kept[2]));
     frames.discard(kept[0]);
     let counters = frames.counters();
     assert_eq!(
@@ -117,16 +122,16 @@ fn a_frame_that_is_kept_counts_for_whoever_has_it() {
 #[should_panic(expected = "freed while Retained")]
 fn a_frame_that_is_kept_is_not_simply_freed() {
     let (mut frames, mut mem) = allocator();
-    let frame = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    let frame = alloc(&mut frames, &mut mem, Owner::program(1)).unwrap();
     frames.retain(frame);
-    frames.free(frame);
+    frames.free(Frame::from_entry(frame));
 }
 
 #[test]
 #[should_panic(expected = "belongs to no running program")]
 fn a_frame_that_nobody_runs_on_is_not_claimed() {
     let (mut frames, mut mem) = allocator();
-    let frame = frames.alloc(&mut mem, Owner::program(1)).unwrap();
+    let frame = alloc(&mut frames, &mut mem, Owner::program(1)).unwrap();
     frames.retain(frame);
     frames.claim(frame);
 }
@@ -188,7 +193,7 @@ proptest! {
             match step {
                 Step::Alloc { owner } => {
                     let owner = Owner(owner);
-                    match frames.alloc(&mut mem, owner) {
+                    match alloc(&mut frames, &mut mem, owner) {
                         Some(frame) => take(&mut model, &mut mem, frame, owner),
                         None => prop_assert_eq!(model.len(), 43),
                     }
@@ -209,7 +214,7 @@ proptest! {
                             frames.rewarm(1);
                             prop_assert!(frames.claim(frame));
                         }
-                        frames.free(frame);
+                        frames.free(Frame::from_entry(frame));
                         model.remove(&frame);
                     }
                 }
@@ -251,14 +256,14 @@ fn frames_are_zeroed_ahead() {
     let (mut frames, mut mem) = allocator();
     let owner = Owner::program(1);
     // One that somebody has used.
-    let used = frames.alloc(&mut mem, owner).unwrap();
+    let used = alloc(&mut frames, &mut mem, owner).unwrap();
     mem.fill(used, 7);
-    frames.free(used);
+    frames.free(Frame::from_entry(used));
     assert!(!frames.is_next_zeroed(1));
     let aside = frames.take_unzeroed(1).unwrap();
     assert_eq!(aside, used);
     assert_eq!(frames.check_tags(), Ok(()));
-    let other = frames.alloc(&mut mem, owner).unwrap();
+    let other = alloc(&mut frames, &mut mem, owner).unwrap();
     assert_ne!(other, aside, "what is aside is nobody else's");
     mem.zero_frame(aside);
     frames.give_zeroed(aside, 1);
@@ -266,7 +271,7 @@ fn frames_are_zeroed_ahead() {
     assert_eq!(frames.check_tags(), Ok(()));
     // It is not zeroed again.
     mem.fill(aside, 9);
-    assert_eq!(frames.alloc(&mut mem, owner), Some(aside));
+    assert_eq!(alloc(&mut frames, &mut mem, owner), Some(aside));
     assert!(!mem.is_zero(aside));
     let row = frames.take_unzeroed(4).unwrap();
     assert!(row.is_aligned(4 * PAGE_SIZE));

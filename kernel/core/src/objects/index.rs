@@ -5,7 +5,7 @@
 //! of the table itself are the kernel's.
 
 use crate::addr::{PAGE_SIZE, PhysAddr};
-use crate::frames::{FrameAllocator, Owner};
+use crate::frames::{Frame, FrameAllocator, Owner};
 use crate::phys::PhysMem;
 
 /// Entries in a frame.
@@ -35,7 +35,7 @@ impl FrameIndex {
         pages: u64,
     ) -> Option<Self> {
         assert!(pages <= PAGES_MAX, "no index for {pages} pages");
-        let root = frames.alloc(mem, Owner::KERNEL)?;
+        let root = frames.alloc(mem, Owner::KERNEL)?.into_entry();
         Some(Self { root, pages })
     }
 
@@ -52,33 +52,35 @@ impl FrameIndex {
         address(mem.read_u64(self.entry(mem, page)?))
     }
 
-    /// Puts in the frame of a page that has none; `false` when there is no frame for a table.
+    /// Puts in the frame of a page that has none; gives it back when there is none for a table.
     pub(super) fn put(
         &self,
         mem: &mut impl PhysMem,
         frames: &mut FrameAllocator,
         page: u64,
-        frame: PhysAddr,
-    ) -> bool {
+        frame: Frame,
+    ) -> Result<PhysAddr, Frame> {
         assert!(page < self.pages, "no page {page}");
         if self.pages > ENTRIES && self.entry(mem, page).is_none() {
             let Some(table) = frames.alloc(mem, Owner::KERNEL) else {
-                return false;
+                return Err(frame);
             };
+            let table = table.into_entry();
             mem.write_u64(self.root.offset(page / ENTRIES * 8), table.as_u64());
         }
         let entry = self.entry(mem, page).expect("the table is there");
         assert_eq!(mem.read_u64(entry), 0, "page {page} has a frame");
+        let frame = frame.into_entry();
         mem.write_u64(entry, frame.as_u64());
-        true
+        Ok(frame)
     }
 
     /// Takes the frame of a page out.
-    pub(super) fn take(&self, mem: &mut impl PhysMem, page: u64) -> Option<PhysAddr> {
+    pub(super) fn take(&self, mem: &mut impl PhysMem, page: u64) -> Option<Frame> {
         let entry = self.entry(mem, page)?;
         let frame = address(mem.read_u64(entry))?;
         mem.write_u64(entry, 0);
-        Some(frame)
+        Some(Frame::from_entry(frame))
     }
 
     /// Gives all frames back, and those of the table; returns how many pages had one.
@@ -86,18 +88,18 @@ impl FrameIndex {
         let mut freed = 0;
         for page in 0..self.pages {
             if let Some(frame) = self.frame(mem, page) {
-                frames.free(frame);
+                frames.free(Frame::from_entry(frame));
                 freed += 1;
             }
         }
         if self.pages > ENTRIES {
             for index in 0..ENTRIES {
                 if let Some(table) = address(mem.read_u64(self.root.offset(index * 8))) {
-                    frames.free(table);
+                    frames.free(Frame::from_entry(table));
                 }
             }
         }
-        frames.free(self.root);
+        frames.free(Frame::from_entry(self.root));
         freed
     }
 

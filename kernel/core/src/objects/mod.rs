@@ -29,7 +29,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::addr::{PAGE_SIZE, PhysAddr};
-use crate::frames::FrameAllocator;
+use crate::frames::{Frame, FrameAllocator};
 use crate::phys::PhysMem;
 use crate::program::Machine;
 use crate::retention::ROOM_FRAMES;
@@ -313,7 +313,7 @@ impl Objects {
 
     /// Takes a page of data out of an image: its frame is not the store's any more, and the
     /// caller's to adopt or free. Pages of files stay.
-    pub fn take(&mut self, mem: &mut impl PhysMem, id: &ObjectId, page: u64) -> Option<PhysAddr> {
+    pub fn take(&mut self, mem: &mut impl PhysMem, id: &ObjectId, page: u64) -> Option<Frame> {
         self.page(mem, id, page)?;
         let object = self
             .find_mut(id)
@@ -511,11 +511,13 @@ fn add_frame(
         return None;
     }
     let frame = frames.alloc_object(mem)?;
-    if !index.put(mem, frames, page, frame) {
-        frames.free(frame);
-        return None;
+    match index.put(mem, frames, page, frame) {
+        Ok(address) => Some(address),
+        Err(frame) => {
+            frames.free(frame);
+            None
+        }
     }
-    Some(frame)
 }
 
 /// Copies bytes from `offset` behind the first page on; `false` when a page has no frame.

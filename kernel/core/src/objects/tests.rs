@@ -230,7 +230,7 @@ fn pages_of_an_image_can_be_taken_and_those_of_a_file_not() {
     let mut objects = Objects::new(u64::MAX);
     fill(&mut machine, &mut objects, 1, 20_000, Kept::Image);
     let frame = objects.take(&mut machine.mem, &id(1), 1).unwrap();
-    assert_eq!(machine.frames.state(frame).0, State::Object);
+    assert_eq!(machine.frames.state(frame.address()).0, State::Object);
     machine.frames.free(frame);
     machine.check(&objects);
     let view = objects.find(&id(1)).unwrap();

@@ -12,6 +12,7 @@
 //! Invariant: no entry is writable and executable; page 0 is never mapped; a user page never lies
 //! in the upper half nor a kernel page in the lower; a table without entries is given back, but
 //! the tables the root points to in the upper half stay, because every program's root shares them.
+//! A leaf that is there is changed in one step: cores note in it that they use the page.
 
 pub mod entry;
 mod walk;
@@ -36,11 +37,12 @@ pub trait TableSource<M: PhysMem> {
 
 impl<M: PhysMem> TableSource<M> for crate::frames::FrameAllocator {
     fn alloc_table(&mut self, mem: &mut M) -> Option<PhysAddr> {
-        self.alloc(mem, crate::frames::Owner::KERNEL)
+        let table = self.alloc(mem, crate::frames::Owner::KERNEL)?;
+        Some(table.into_entry())
     }
 
     fn free_table(&mut self, table: PhysAddr) {
-        self.free(table);
+        self.free(crate::frames::Frame::from_entry(table));
     }
 }
 
@@ -217,8 +219,7 @@ impl PageTable {
         protection: Protection,
     ) -> Result<Leaf, MapError> {
         let (at, _) = self.find(mem, address).ok_or(MapError::NotMapped)?;
-        let entry = Entry::from_bits(mem.read_u64(at));
-        mem.write_u64(at, entry.with_protection(protection).bits());
+        set_protection(mem, at, protection);
         self.translate(mem, address).ok_or(MapError::NotMapped)
     }
 
@@ -231,21 +232,20 @@ impl PageTable {
         frame: PhysAddr,
         attributes: Attributes,
     ) -> Result<Leaf, MapError> {
-        let old = self.translate(mem, address).ok_or(MapError::NotMapped)?;
-        if old.size != PageSize::Small || !frame.is_aligned(PAGE_SIZE) {
+        let (at, size) = self.find(mem, address).ok_or(MapError::NotMapped)?;
+        if size != PageSize::Small || !frame.is_aligned(PAGE_SIZE) {
             return Err(MapError::Misaligned);
         }
-        let (at, size) = self.find(mem, address).ok_or(MapError::NotMapped)?;
-        mem.write_u64(at, Entry::leaf(frame, size, attributes).bits());
-        Ok(old)
+        let entry = Entry::leaf(frame, size, attributes);
+        let old = mem.change_u64(at, |_| entry.bits());
+        Ok(leaf_of(Entry::from_bits(old), address, size))
     }
 
     /// What the CPU does to the entry of a page it uses: for a use that goes by the physical
     /// address.
     pub(crate) fn note_use(self, mem: &mut impl PhysMem, address: VirtAddr, written: bool) {
         let (at, _) = self.find(mem, address).expect("what is used is mapped");
-        let entry = Entry::from_bits(mem.read_u64(at));
-        mem.write_u64(at, entry.used(written).bits());
+        mem.change_u64(at, |bits| Entry::from_bits(bits).used(written).bits());
     }
 
     /// Splits the large page at `page` into small ones that say the same. The caller invalidates
@@ -267,7 +267,16 @@ impl PageTable {
             let small = large.part_of_large(index);
             mem.write_u64(table.offset(index * 8), small.bits());
         }
-        mem.write_u64(at, Entry::table(table, page.is_user()).bits());
+        let entry = Entry::table(table, page.is_user());
+        let last = mem.change_u64(at, |_| entry.bits());
+        if last != large.bits() {
+            // Another core has used the page meanwhile, and has said so of the large one only.
+            let last = Entry::from_bits(last);
+            for index in 0..ENTRIES {
+                let used = last.part_of_large(index).bits();
+                mem.change_u64(table.offset(index * 8), |bits| bits | used);
+            }
+        }
         Ok(())
     }
 
@@ -289,6 +298,12 @@ impl PageTable {
     pub fn physical(self, mem: &impl PhysMem, address: VirtAddr) -> Option<PhysAddr> {
         Some(self.reach(mem, address)?.0)
     }
+}
+
+/// Gives a leaf entry another protection, whatever other cores note in it at the same time.
+fn set_protection(mem: &mut impl PhysMem, at: PhysAddr, protection: Protection) {
+    let change = |bits| Entry::from_bits(bits).with_protection(protection).bits();
+    mem.change_u64(at, change);
 }
 
 fn leaf_of(entry: Entry, address: VirtAddr, size: PageSize) -> Leaf {

@@ -426,3 +426,109 @@ fn a_huge_page_maps_a_gibibyte_and_no_page_inside_it() {
     assert_eq!(table.unmap(&mut mem, &mut tables, inside).unwrap(), leaf);
     assert_eq!(table.translate(&mem, page), None);
 }
+
+/// Memory in which another core writes to a page just after each look at its entry: the CPU sets
+/// the bits of use in the entry that it finds then.
+struct Busy {
+    memory: FakeMemory,
+    watched: PhysAddr,
+    /// Looks from now on are followed by a use.
+    is_used: std::cell::Cell<bool>,
+}
+
+impl Busy {
+    const USED: u64 = 1 << 5 | 1 << 6;
+
+    fn entry(&self) -> u64 {
+        let used = u64::from(self.is_used.get()) * Self::USED;
+        self.memory.read_u64(self.watched) | used
+    }
+}
+
+impl PhysMem for Busy {
+    fn read_u64(&self, at: PhysAddr) -> u64 {
+        let bits = self.memory.read_u64(at);
+        if at == self.watched {
+            self.is_used.set(true);
+        }
+        bits
+    }
+    fn write_u64(&mut self, at: PhysAddr, value: u64) {
+        if at == self.watched {
+            // What the other core has noted is lost.
+            self.is_used.set(false);
+        }
+        self.memory.write_u64(at, value);
+    }
+    fn change_u64(&mut self, at: PhysAddr, change: impl Fn(u64) -> u64) -> u64 {
+        if at != self.watched {
+            return self.memory.change_u64(at, change);
+        }
+        let old = self.entry();
+        self.is_used.set(false);
+        self.memory.write_u64(at, change(old));
+        old
+    }
+    fn zero_frame(&mut self, frame: PhysAddr) {
+        self.memory.zero_frame(frame);
+    }
+    fn read(&self, at: PhysAddr, out: &mut [u8]) {
+        self.memory.read(at, out);
+    }
+    fn write(&mut self, at: PhysAddr, bytes: &[u8]) {
+        self.memory.write(at, bytes);
+    }
+}
+
+impl TableSource<Busy> for Tables {
+    fn alloc_table(&mut self, mem: &mut Busy) -> Option<PhysAddr> {
+        self.alloc_table(&mut mem.memory)
+    }
+    fn free_table(&mut self, table: PhysAddr) {
+        TableSource::<FakeMemory>::free_table(self, table);
+    }
+}
+
+/// A table with one page of data, whose entry another core uses.
+fn busy(size: PageSize) -> (Busy, Tables, PageTable, VirtAddr) {
+    let (mut memory, mut tables) = Tables::new();
+    let table = PageTable::new(&mut memory, &mut tables).unwrap();
+    let (page, frame) = (VirtAddr::new(0x4000_0000), PhysAddr::new(LARGE_PAGE_SIZE));
+    let data = user(Protection::ReadWrite);
+    table
+        .map(&mut memory, &mut tables, page, frame, size, data)
+        .unwrap();
+    let (watched, _) = table.find(&memory, page).unwrap();
+    let is_used = std::cell::Cell::new(false);
+    let busy = Busy {
+        memory,
+        watched,
+        is_used,
+    };
+    (busy, tables, table, page)
+}
+
+#[test]
+fn what_another_core_notes_while_an_entry_changes_is_not_lost() {
+    let is_noted = |mem: &Busy| {
+        let bits = mem.memory.read_u64(mem.watched);
+        bits & Busy::USED == Busy::USED
+    };
+    let (mut mem, _, table, page) = busy(PageSize::Small);
+    table.protect(&mut mem, page, Protection::Read).unwrap();
+    assert!(is_noted(&mem));
+    let (mut mem, _, table, page) = busy(PageSize::Small);
+    table.protect_range(&mut mem, page, page, |_| Some(Protection::None));
+    assert!(is_noted(&mem));
+    let (mut mem, _, table, page) = busy(PageSize::Small);
+    let (frame, copy) = (PhysAddr::new(0x9000), user(Protection::Read));
+    let old = table.replace(&mut mem, page, frame, copy).unwrap();
+    assert!(old.accessed && old.dirty);
+    let (mut mem, mut tables, table, page) = busy(PageSize::Large);
+    table.demote(&mut mem, &mut tables, page).unwrap();
+    for index in 0..ENTRIES {
+        let small = page.offset(index * PAGE_SIZE);
+        let leaf = table.translate(&mem.memory, small).unwrap();
+        assert!(leaf.accessed && leaf.dirty, "{index}");
+    }
+}

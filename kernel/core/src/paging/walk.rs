@@ -1,6 +1,6 @@
 //! Walks: down to one entry, and over all leaves of a range.
 
-use super::{ENTRIES, Leaf, MapError, PageSize, PageTable, TableSource, leaf_of};
+use super::{ENTRIES, Leaf, MapError, PageSize, PageTable, TableSource, leaf_of, set_protection};
 use crate::addr::{LARGE_PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
 use crate::paging::entry::{Attributes, Entry, Protection};
 use crate::phys::PhysMem;
@@ -416,7 +416,7 @@ fn alter(
         if entry.is_leaf(level) {
             let leaf = leaf_of(entry, VirtAddr::new(start), size_at(level));
             if let Some(protection) = change(leaf) {
-                mem.write_u64(at, entry.with_protection(protection).bits());
+                set_protection(mem, at, protection);
             }
         } else {
             let next = entry.table_address();

@@ -18,7 +18,6 @@ use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault::{Cause, FilePage};
 use crate::loader::Segment;
 use crate::objects::{ObjectId, Objects};
-use crate::paging::PageSize;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::phys::PhysMem;
 
@@ -125,7 +124,12 @@ impl Memory {
         // Of an object that is kept as a file no page can be taken.
         let moved = (moves && room).then(|| objects.take(machine.mem(), &id, number));
         let placed = match moved.flatten() {
-            Some(frame) => self.adopt_frame(machine, file.page, frame, attributes),
+            Some(frame) => {
+                let owner = self.owner;
+                machine.with(|_, frames| frames.adopt(&frame, owner));
+                let mapped = self.map_own(machine, file.page, frame, attributes);
+                mapped.is_some()
+            }
             None => self.adopt_copy(machine, &file, source, attributes),
         };
         if !placed {
@@ -135,24 +139,6 @@ impl Memory {
         if attributes.class == Class::Private {
             self.discarded += 1;
         }
-        true
-    }
-
-    /// Maps a frame that was the store's; gives it back when there is no frame for a table.
-    fn adopt_frame<M: Machine>(
-        &mut self,
-        machine: &mut M,
-        page: VirtAddr,
-        frame: PhysAddr,
-        attributes: Attributes,
-    ) -> bool {
-        let owner = self.owner;
-        machine.with(|_, frames| frames.adopt(frame, owner));
-        if !self.map_to(machine, (page, PageSize::Small), frame, attributes) {
-            machine.with(|_, frames| frames.free(frame));
-            return false;
-        }
-        self.charge(1);
         true
     }
 

@@ -98,6 +98,7 @@ impl Memory {
         let Some(copy) = machine.with(|mem, frames| frames.alloc(mem, self.owner)) else {
             return Outcome::Kill(Cause::OutOfMemory);
         };
+        let copy = copy.into_entry();
         machine.mem().copy_frame(leaf.frame, copy);
         let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
         let replaced = self.table.replace(machine.mem(), page, copy, attributes);

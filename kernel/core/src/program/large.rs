@@ -40,9 +40,7 @@ impl Memory {
             return false;
         };
         if !self.map_to(machine, (page, PageSize::Large), run, attributes) {
-            machine.with(|_, frames| {
-                (0..IN_LARGE).for_each(|index| frames.free(run.offset(index * PAGE_SIZE)));
-            });
+            machine.with(|_, frames| frames.free_contiguous(run, IN_LARGE));
             return false;
         }
         self.large += 1;

@@ -33,7 +33,7 @@ mod steps;
 
 use crate::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault::{self, Access, Cause, Decision};
-use crate::frames::{Deferring, FrameAllocator, Owner};
+use crate::frames::{Deferring, Frame, FrameAllocator, Owner};
 use crate::loader::Image;
 use crate::objects::FrameIndex;
 use crate::pagehash::PageHashes;
@@ -181,7 +181,7 @@ pub struct Memory {
     /// Files it may map, by number.
     files: Vec<FrameIndex>,
     /// Frames of its shared memory objects, by number and page; `None` was never touched.
-    shared: Vec<Vec<Option<PhysAddr>>>,
+    shared: Vec<Vec<Option<Frame>>>,
     faults: Faults,
     ahead: ReadAhead,
     counts: readahead::Counts,
@@ -540,7 +540,7 @@ impl Memory {
                 used += u64::from(leaf.attributes.ahead && leaf.accessed);
                 large += u64::from(leaf.size == PageSize::Large);
                 for frame in frames_of(&leaf) {
-                    frames.defer_free(frame);
+                    frames.defer_free(Frame::from_entry(frame));
                     lost += u64::from(leaf.attributes.class != Class::Private);
                 }
             })
@@ -584,12 +584,25 @@ impl Memory {
         attributes: Attributes,
     ) -> Option<PhysAddr> {
         let frame = machine.with(|mem, frames| frames.alloc(mem, self.owner))?;
-        if !self.map_to(machine, (page, PageSize::Small), frame, attributes) {
+        self.map_own(machine, page, frame, attributes)
+    }
+
+    /// Maps a frame that is the program's, whose address is the answer; gives it back when there is
+    /// no frame for a table.
+    fn map_own<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        page: VirtAddr,
+        frame: Frame,
+        attributes: Attributes,
+    ) -> Option<PhysAddr> {
+        let place = (page, PageSize::Small);
+        if !self.map_to(machine, place, frame.address(), attributes) {
             machine.with(|_, frames| frames.free(frame));
             return None;
         }
         self.charge(1);
-        Some(frame)
+        Some(frame.into_entry())
     }
 
     /// Maps a frame where nothing is mapped; `false` when there is no frame for a table.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::{Machine, Memory, STEP_PAGES, Steps, ends};
 use crate::addr::{LARGE_PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::fault;
-use crate::frames::Owner;
+use crate::frames::{Frame, Owner};
 use crate::paging::{Leaf, TableSource};
 use crate::phys::PhysMem;
 use crate::space::{Pages, RemapRequest};
@@ -22,16 +22,16 @@ const UPPER_SPANS: [u64; 2] = [1 << 30, 1 << 39];
 const FREED_MAX: usize = 3;
 
 /// Tables for the new place; those of the old place that become empty come here.
-struct Tables(Vec<PhysAddr>);
+struct Tables(Vec<Frame>);
 
 impl<M: PhysMem> TableSource<M> for Tables {
     fn alloc_table(&mut self, _: &mut M) -> Option<PhysAddr> {
-        self.0.pop()
+        self.0.pop().map(Frame::into_entry)
     }
 
     fn free_table(&mut self, table: PhysAddr) {
         debug_assert!(self.0.len() < self.0.capacity(), "the heap is locked");
-        self.0.push(table);
+        self.0.push(Frame::from_entry(table));
     }
 }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::{AHEAD_FRAMES_MIN, Machine, Memory, Steps, ends, frames_left};
 use crate::addr::{PhysAddr, USER_END, VirtAddr};
 use crate::fault::{self, Cause};
-use crate::frames::{Deferring, FrameAllocator, State};
+use crate::frames::{Deferring, Frame, FrameAllocator, State};
 use crate::loader::SEGMENTS_MAX;
 use crate::paging::entry::{Attributes, Class, Protection};
 use crate::paging::{Fate, PageSize};
@@ -122,6 +122,7 @@ impl Memory {
         };
         match copy {
             Some(copy) => {
+                let copy = copy.into_entry();
                 machine.mem().copy_frame(leaf.frame, copy);
                 let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
                 let replaced = self.table.replace(machine.mem(), page, copy, attributes);
@@ -211,7 +212,7 @@ impl Memory {
                         return Fate::Keep;
                     }
                     for frame in frames_of(&leaf) {
-                        frames.defer_free(frame);
+                        frames.defer_free(Frame::from_entry(frame));
                         pages += 1;
                     }
                     Fate::Remove
@@ -229,6 +230,6 @@ impl Memory {
 /// Gives back a frame of a running program; returns whether it was launched on it.
 pub(super) fn free_of(frames: &mut FrameAllocator, frame: PhysAddr) -> bool {
     let warm = frames.claim(frame);
-    frames.free(frame);
+    frames.free(Frame::from_entry(frame));
     warm
 }

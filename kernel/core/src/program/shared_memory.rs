@@ -42,18 +42,18 @@ impl Memory {
             self.cut_shared_memory(machine, object, pages);
         }
         let frames = &mut self.shared[index];
-        frames.resize(pages as usize, None);
+        frames.resize_with(pages as usize, || None);
         if pages == 0 {
             *frames = Vec::new();
         }
         // What is behind its end is zeros when it grows again.
         let inside = bytes % PAGE_SIZE;
         if inside > 0
-            && let Some(Some(frame)) = frames.last().copied()
+            && let Some(Some(frame)) = frames.last()
         {
             let zeros = [0; PAGE_SIZE as usize];
             let behind = &zeros[inside as usize..];
-            machine.mem().write(frame.offset(inside), behind);
+            machine.mem().write(frame.address().offset(inside), behind);
         }
         Ok(())
     }
@@ -114,8 +114,8 @@ impl Memory {
         assert!(inside + out.len() as u64 <= PAGE_SIZE, "more than a page");
         let frames = self.shared.get(usize::from(object));
         let frame = frames.and_then(|frames| frames.get((offset / PAGE_SIZE) as usize));
-        match frame.copied().flatten() {
-            Some(frame) => machine.mem().read(frame.offset(inside), out),
+        match frame.and_then(|frame| frame.as_ref()) {
+            Some(frame) => machine.mem().read(frame.address().offset(inside), out),
             None => out.fill(0),
         }
     }
@@ -182,18 +182,19 @@ impl Memory {
     ) -> Result<PhysAddr, Cause> {
         let page = usize::try_from(index).ok();
         let frames = self.shared.get(usize::from(object));
-        let frame = page.and_then(|page| frames?.get(page).copied());
+        let frame = page.and_then(|page| frames?.get(page));
         match (page, frame) {
-            (_, Some(Some(frame))) => Ok(frame),
+            (_, Some(Some(frame))) => Ok(frame.address()),
             (Some(page), Some(None)) => {
                 if self.available(machine) <= fault::FRAMES_RESERVED {
                     return Err(Cause::OutOfMemory);
                 }
                 let frame = machine.with(|mem, frames| frames.alloc(mem, self.owner));
                 let frame = frame.ok_or(Cause::OutOfMemory)?;
+                let address = frame.address();
                 self.shared[usize::from(object)][page] = Some(frame);
                 self.charge(1);
-                Ok(frame)
+                Ok(address)
             }
             _ => Err(Cause::BeyondFile),
         }

@@ -6,7 +6,7 @@
 //! stays does.
 
 use crate::addr::{PAGE_SIZE, PhysAddr, USER_END, VirtAddr};
-use crate::frames::{FrameAllocator, State};
+use crate::frames::{Frame, FrameAllocator, State};
 use crate::paging::entry::Protection;
 use crate::paging::{Fate, Leaf, PageTable};
 use crate::phys::PhysMem;
@@ -48,7 +48,7 @@ pub(crate) fn classify<M: PhysMem>(
             for frame in frames_of(&leaf) {
                 frames.claim(frame);
                 if written && frames.state(frame).0 != State::Dirty {
-                    frames.free(frame);
+                    frames.free(Frame::from_entry(frame));
                 }
             }
         });
@@ -112,7 +112,7 @@ pub(crate) fn frames_of(leaf: &Leaf) -> impl Iterator<Item = PhysAddr> + use<> {
 fn give_back(frames: &mut FrameAllocator, leaf: &Leaf) {
     for frame in frames_of(leaf) {
         if frames.state(frame).0 == State::User {
-            frames.free(frame);
+            frames.free(Frame::from_entry(frame));
         }
     }
 }

@@ -47,6 +47,12 @@ impl Posted {
         Ok(())
     }
 
+    /// Whether there is none for any thread.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes the first signal of a thread.
     pub fn take(&mut self, tid: Tid) -> Option<(u64, Info)> {
         let index = self.0.iter().position(|entry| entry.tid == tid)?;

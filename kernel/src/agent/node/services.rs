@@ -32,6 +32,10 @@ impl Ranks for Node {
         self
     }
 
+    fn is_quiet(&self) -> bool {
+        !self.casts.is_active() && self.seats.are_quiet()
+    }
+
     fn present(&self) -> &dyn NodeServices {
         self
     }

@@ -12,8 +12,10 @@
 /* Buffers that wait for active messages. */
 #define RING 64
 /* How many of them one look has, at most: twice as many as before where all were found, else as
- * many as were found. */
+ * many as were found. One in vain costs as much as a call of the kernel, so it is one more only after
+ * some looks that found theirs. */
 #define LOOK_MOST 8
+#define FULL_LOOKS 16
 /* How many operations one look has besides: the kernel goes through all of them at each packet. */
 #define SCAN 64
 /* Operations under way of each kind; what is beyond waits in the program. Each kind has a limit of
@@ -24,13 +26,16 @@
  * them cost time: with 1,024 tests/mpi/flood.c took half as long again, twice on a busy machine.
  * 64 KiB of them, 50 full ones, are what a rank keeps of another that does not call MPI. */
 #define PACKETS 64
+/* Nobody waits for a packet's end: a look has them when there are so many, and when others wait. */
+#define PACKETS_FEW 16
 /* Data that may find no receive: of each of them the kernel at the other end keeps a note. */
 #define UNMATCHED 128
 /* Data that is asked for, and that is asked for here: enough to have the link busy with messages of
  * two packets. */
 #define BULKS 256
 #define RECEIVES 256
-#define UNDER_WAY (PACKETS + UNMATCHED + BULKS + RECEIVES)
+#define UNDER_WAY (UNMATCHED + BULKS + RECEIVES)
+#define LIST_MOST (LOOK_MOST + SCAN + PACKETS + 1)
 /* Messages that wait at a rank of all others together, of the 4,096 that the kernel keeps. */
 #define UNMATCHED_OF_ALL 2048
 /* How long a wait may last, in microseconds: MPICH looks at other things in between. */
@@ -55,7 +60,7 @@ struct task {
     int handler;
     int to;
     uint32_t tag;
-    int has_buffer;
+    int has_buffer, is_of_pool;
     void *data;
     uint64_t bytes;
     MPIR_Request *request;
@@ -64,6 +69,13 @@ struct task {
     int *under_way, limit;      /* of its kind; the data of a message that may find no receive has
                                  * its place from the beginning */
     struct task *next;
+};
+
+/* Tasks under way, and the kernel's numbers of them. */
+struct set {
+    int count;
+    uint32_t *number;
+    struct task **task;
 };
 
 /* Tasks that begin in this order: MPI's messages of a pair of ranks do not overtake. */
@@ -82,18 +94,19 @@ static struct {
     char *ring;
     uint32_t ring_request[RING];
     struct hearth_status ring_status[RING];
-    int head, look;
+    int head, look, full_looks;
     uint32_t watch;             /* a receive of a message that the next rank never sends */
 
-    int count, scanned;         /* the next look has tasks from there on */
-    uint32_t number[UNDER_WAY];
-    struct task *task[UNDER_WAY];
+    struct set tasks, sent;     /* packets are in `sent` */
+    int scanned;                /* the next look has tasks from there on */
+    uint32_t task_number[UNDER_WAY], sent_number[PACKETS];
+    struct task *task[UNDER_WAY], *sent_task[PACKETS];
 
-    /* What a look has: places of the ring, the watch, tasks. */
-    uint32_t list[LOOK_MOST + 1 + SCAN];
-    struct hearth_status statuses[LOOK_MOST + 1 + SCAN];
+    uint32_t list[LIST_MOST];   /* what a look has */
+    struct hearth_status statuses[LIST_MOST];
 
     struct queue sends, receives;
+    struct task *pool;          /* packets that nobody uses, each with room for the longest */
     int packets, bulks, unmatched, unmatched_limit, receives_under_way;
 } engine;
 
@@ -149,11 +162,31 @@ static void watch_next(void)
     engine.watch = (uint32_t) number;
 }
 
+static struct task *allocate(size_t buffer_bytes)
+{
+    struct task *task = MPL_malloc(sizeof(*task) + buffer_bytes, MPL_MEM_BUFFER);
+    if (!task)
+        give_up("no memory for a message", HEARTH_ENOMEM);
+    return task;
+}
+
+/* As many as may be under way are of the pool; what waits in the program takes what it needs. */
+static void fill_pool(void)
+{
+    for (int count = 0; count < PACKETS; count++) {
+        struct task *task = allocate(HEARTH_SHORT_BYTES);
+        task->next = engine.pool;
+        engine.pool = task;
+    }
+}
+
 int hearth_engine_begin(void)
 {
     int mpi_errno = MPI_SUCCESS;
     engine.sends.end = &engine.sends.first;
     engine.receives.end = &engine.receives.first;
+    engine.tasks = (struct set) {0, engine.task_number, engine.task};
+    engine.sent = (struct set) {0, engine.sent_number, engine.sent_task};
     long error = hearth_call_self(&engine.self);
     MPIR_ERR_CHKANDJUMP(error < 0, mpi_errno, MPI_ERR_OTHER, "**other");
     engine.unmatched_limit = MPL_MIN(UNMATCHED, UNMATCHED_OF_ALL / (int) engine.self.size);
@@ -162,6 +195,7 @@ int hearth_engine_begin(void)
     MPIR_ERR_CHKANDJUMP(!engine.ring, mpi_errno, MPI_ERR_OTHER, "**nomem");
     for (int index = 0; index < RING; index++)
         post_slot(index);
+    fill_pool();
     watch_next();
   fn_fail:
     return mpi_errno;
@@ -196,13 +230,15 @@ static int begin(struct task *task)
             break;
     }
     long number = hearth_call_post(&operation);
-    if ((number == HEARTH_ENOMEM || number == HEARTH_ENOBUFS) && engine.count)
+    if ((number == HEARTH_ENOMEM || number == HEARTH_ENOBUFS)
+        && engine.tasks.count + engine.sent.count)
         return 0;
     if (number < 0)
         give_up("a message was refused", number);
-    engine.number[engine.count] = (uint32_t) number;
-    engine.task[engine.count] = task;
-    engine.count++;
+    struct set *set = task->work == SEND_PACKET ? &engine.sent : &engine.tasks;
+    set->number[set->count] = (uint32_t) number;
+    set->task[set->count] = task;
+    set->count++;
     if (task->limit)
         ++*task->under_way;
     return 1;
@@ -243,16 +279,30 @@ static void enqueue(struct queue *queue, struct task *task)
     begin_what_may(queue);
 }
 
+static void free_task(struct task *task)
+{
+    if (task->is_of_pool) {
+        task->next = engine.pool;
+        engine.pool = task;
+    } else {
+        MPL_free(task);
+    }
+}
+
 static struct task *new_task(enum work work, int rank, uint32_t tag, size_t buffer_bytes)
 {
-    struct task *task = MPL_malloc(sizeof(*task) + buffer_bytes, MPL_MEM_BUFFER);
-    if (!task)
-        give_up("no memory for a message", HEARTH_ENOMEM);
+    struct task *task = engine.pool;
+    int is_of_pool = work == SEND_PACKET && task;
+    if (is_of_pool)
+        engine.pool = task->next;
+    else
+        task = allocate(buffer_bytes);
     *task = (struct task) {
         .work = work,
         .to = rank,
         .tag = tag,
         .has_buffer = buffer_bytes > 0,
+        .is_of_pool = is_of_pool,
         .data = task + 1,
         .bytes = buffer_bytes,
         .under_way = &engine.packets,
@@ -310,7 +360,9 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
     at += sizeof(ours);
     memcpy(at, header, header_bytes);
     at += header_bytes;
-    if (is_short && data_bytes) {
+    if (is_short && is_contiguous && data_bytes) {
+        memcpy(at, MPIR_get_contig_ptr(data, lower_bound), data_bytes);
+    } else if (is_short && data_bytes) {
         mpi_errno = MPIR_Typerep_pack(data, count, datatype, 0, at, data_bytes, &packed);
         MPIR_ERR_CHECK(mpi_errno);
     }
@@ -424,80 +476,111 @@ static int finish(struct task *task, const struct hearth_status *status)
             hearth_exchange_done(task->exchange, status->error);
             break;
     }
-    MPL_free(task);
+    free_task(task);
     return mpi_errno;
 }
 
-/* What a look has: places of the ring from its head on, so many tasks from `first` on, then the
- * watch. */
+/* What a look has: places of the ring from its head on, so many tasks from `first` on, packets,
+ * then the watch. */
 struct look {
-    int ring, first, tasks;
+    int ring, first, tasks, packets;
 };
+
+static struct look next_look(void)
+{
+    int others_wait = engine.sends.first || engine.receives.first || engine.ending;
+    int has_packets = others_wait || engine.sent.count >= PACKETS_FEW;
+    return (struct look) {
+        .ring = engine.look,
+        .first = engine.scanned,
+        .tasks = MPL_MIN(engine.tasks.count - engine.scanned, SCAN),
+        .packets = has_packets ? engine.sent.count : 0,
+    };
+}
 
 static int list_all(const struct look *look)
 {
+    uint32_t *at = engine.list;
     for (int place = 0; place < look->ring; place++)
-        engine.list[place] = engine.ring_request[(engine.head + place) % RING];
-    memcpy(engine.list + look->ring, engine.number + look->first,
-           look->tasks * sizeof(*engine.list));
-    engine.list[look->ring + look->tasks] = engine.watch;
-    return look->ring + look->tasks + 1;
+        *at++ = engine.ring_request[(unsigned) (engine.head + place) % RING];
+    for (int index = 0; index < look->tasks; index++)
+        *at++ = engine.tasks.number[look->first + index];
+    for (int index = 0; index < look->packets; index++)
+        *at++ = engine.sent.number[index];
+    *at++ = engine.watch;
+    return (int) (at - engine.list);
 }
 
-/* Takes tasks that have finished from the list of those; gives how many. */
-static int take_finished(const struct look *look, struct task **finished,
-                         struct hearth_status *status_of)
+/* Takes what has finished of a set, of which the list has so many from `first` on; its places in the
+ * list begin at `place`. Puts them into `finished` and gives how many. */
+static int take_finished(struct set *set, int first, int listed, int place,
+                         struct task **finished, struct hearth_status *status_of)
 {
-    int taken = 0, kept = look->first, end = look->first + look->tasks;
-    const uint32_t *list = engine.list + look->ring;
-    for (int index = look->first; index < end; index++) {
-        struct task *task = engine.task[index];
-        if (list[index - look->first] == 0) {
+    int taken = 0, kept = first, end = first + listed;
+    for (int index = first; index < end; index++, place++) {
+        struct task *task = set->task[index];
+        if (engine.list[place] == 0) {
             --*task->under_way;
-            status_of[taken] = engine.statuses[look->ring + index - look->first];
+            status_of[taken] = engine.statuses[place];
             finished[taken++] = task;
         } else {
-            engine.number[kept] = engine.number[index];
-            engine.task[kept++] = task;
+            set->number[kept] = set->number[index];
+            set->task[kept++] = task;
         }
     }
-    int rest = engine.count - end;
+    int rest = set->count - end;
     if (taken && rest) {
-        memmove(engine.number + kept, engine.number + end, rest * sizeof(*engine.number));
-        memmove(engine.task + kept, engine.task + end, rest * sizeof(*engine.task));
+        memmove(set->number + kept, set->number + end, rest * sizeof(*set->number));
+        memmove(set->task + kept, set->task + end, rest * sizeof(*set->task));
     }
-    engine.count -= taken;
-    engine.scanned = kept < engine.count ? kept : 0;
+    set->count -= taken;
     return taken;
+}
+
+/* How many places of the ring the next look has, after one that found so many of its own. */
+static void grow_or_shrink(int looked, int arrived)
+{
+    if (arrived < looked) {
+        engine.look = MPL_MAX(arrived, 1);
+        engine.full_looks = 0;
+    } else if (looked > 1 || ++engine.full_looks == FULL_LOOKS) {
+        engine.look = MPL_MIN(2 * looked, LOOK_MOST);
+        engine.full_looks = 0;
+    }
 }
 
 /* Carries out what a look has found. */
 static int carry_out(const struct look *look)
 {
     int mpi_errno = MPI_SUCCESS, errors = MPI_SUCCESS, arrived = 0;
-    struct task *finished[SCAN];
-    struct hearth_status status_of[SCAN];
+    struct task *finished[SCAN + PACKETS];
+    struct hearth_status status_of[SCAN + PACKETS];
 
     for (int place = 0; place < look->ring; place++) {
-        int index = (engine.head + place) % RING;
+        int index = (unsigned) (engine.head + place) % RING;
         if (engine.list[place] == 0 && engine.ring_request[index] != 0) {
             engine.ring_request[index] = 0;
             engine.ring_status[index] = engine.statuses[place];
             arrived++;
         }
     }
-    engine.look = arrived == look->ring ? MPL_MIN(2 * arrived, LOOK_MOST) : MPL_MAX(arrived, 1);
-    int watch = look->ring + look->tasks;
+    grow_or_shrink(look->ring, arrived);
+    int watch = look->ring + look->tasks + look->packets;
     if (engine.watch && engine.list[watch] == 0) {
         engine.watch = 0;
         if (!engine.ending)
             lost(engine.statuses[watch].rank);
     }
-    int taken = take_finished(look, finished, status_of);
+    int taken = take_finished(&engine.tasks, look->first, look->tasks, look->ring, finished,
+                              status_of);
+    int next = look->first + look->tasks - taken;
+    engine.scanned = next < engine.tasks.count ? next : 0;
+    taken += take_finished(&engine.sent, 0, look->packets, look->ring + look->tasks,
+                           finished + taken, status_of + taken);
     while (engine.ring_request[engine.head] == 0) {
         int index = engine.head;
         struct hearth_status *status = &engine.ring_status[index];
-        engine.head = (index + 1) % RING;
+        engine.head = (unsigned) (index + 1) % RING;
         if (status->error == 0) {
             handle_packet(index);
         } else if (status->error != HEARTH_ELOST) {
@@ -543,19 +626,20 @@ int hearth_engine_progress(int blocking)
         return MPI_SUCCESS;
     engine.inside = 1;
     uint64_t began = __rdtsc();
-    begin_what_may(&engine.receives);
-    begin_what_may(&engine.sends);
-    struct look look = {
-        .ring = engine.look,
-        .first = engine.scanned,
-        .tasks = MPL_MIN(engine.count - engine.scanned, SCAN),
-    };
+    if (engine.receives.first)
+        begin_what_may(&engine.receives);
+    if (engine.sends.first)
+        begin_what_may(&engine.sends);
+    struct look look = next_look();
     int total = list_all(&look);
-    /* Where something is found all the time nobody waits for who has left. */
-    long found = hearth_call_wait(engine.list, total - (engine.vain_looks == 0),
-                                  engine.statuses, 0, 0);
+    long found = 0;
+    /* Who waits for one thing need not look first. Where something is found all the time nobody waits
+     * for who has left. */
+    if (total > 2 || !blocking || MPIR_ThreadInfo.isThreaded)
+        found = hearth_call_wait(engine.list, total - (engine.vain_looks == 0),
+                                 engine.statuses, 0, 0);
     unsigned long patience = found == 0 ? patience_of(blocking, began) : 0;
-    if (look.tasks < engine.count)
+    if (look.tasks < engine.tasks.count)
         patience = MPL_MIN(patience, PATIENCE_MANY);
     if (patience) {
         struct hearth_status status;
@@ -570,7 +654,7 @@ int hearth_engine_progress(int blocking)
         mpi_errno = carry_out(&look);
     } else {
         int next = look.first + look.tasks;
-        engine.scanned = next < engine.count ? next : 0;
+        engine.scanned = next < engine.tasks.count ? next : 0;
     }
     engine.inside = 0;
     engine.looked_at = __rdtsc();
@@ -584,7 +668,7 @@ int hearth_engine_end(void)
     int mpi_errno = MPI_SUCCESS;
     engine.ending = 1;
     enqueue(&engine.sends, new_task(BARRIER, 0, 0, 0));
-    while (engine.ending != 2 || engine.count || engine.sends.first) {
+    while (engine.ending != 2 || engine.tasks.count || engine.sent.count || engine.sends.first) {
         mpi_errno = hearth_engine_progress(1);
         MPIR_ERR_CHECK(mpi_errno);
     }
@@ -594,6 +678,11 @@ int hearth_engine_end(void)
         hearth_call_cancel(engine.watch);
     MPL_free(engine.ring);
     engine.ring = NULL;
+    while (engine.pool) {
+        struct task *task = engine.pool;
+        engine.pool = task->next;
+        MPL_free(task);
+    }
   fn_fail:
     return mpi_errno;
 }

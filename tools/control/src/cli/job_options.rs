@@ -30,7 +30,7 @@ use crate::{programs, secrets};
 #[derive(Debug, Clone, Default, Args)]
 pub struct JobOptions {
     /// Number of ranks [default: as many as nodes, else 1].
-    #[arg(short = 'n', long, alias = "ntasks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, alias = "ntasks", value_name = "N", value_parser = whole::<u32>)]
     ranks: Option<u32>,
     /// Number of nodes that the ranks are shared out to, in blocks: with -n 8 -N 2 ranks 0 to 3 are
     /// on the first [default: a node for each rank].
@@ -39,7 +39,7 @@ pub struct JobOptions {
     /// Cores that each rank may use; its node has as many for each of its ranks at least [default:
     /// any nodes, all their cores, shared out]. OMP_NUM_THREADS is their number, unless --env says
     /// otherwise.
-    #[arg(short = 'c', long, alias = "cpus-per-task", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'c', long, alias = "cpus-per-task", value_name = "N", value_parser = whole::<u16>)]
     cores: Option<u16>,
     /// Run on these nodes and no others, rank 0 on the first: n0,n[3-5]. A number is a number of
     /// nodes.
@@ -166,6 +166,12 @@ fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
             _ => Err("write NAME=VALUE"),
         }
     })
+}
+
+/// A number of things of which there is one at least.
+fn whole<T: std::str::FromStr + Default + PartialEq>(text: &str) -> Result<T, &'static str> {
+    let number = text.parse().ok().filter(|number| *number != T::default());
+    number.ok_or("write a whole number from 1 on")
 }
 
 /// Seconds of a time limit.
@@ -557,6 +563,11 @@ pub fn hash_program(program: &Path) -> Result<programs::Hash, exit::Failed> {
     let metadata = std::fs::metadata(program).map_err(|error| {
         let hint = match (error.kind(), program.components().count()) {
             (std::io::ErrorKind::NotFound, 1) => "; give its path, the search path is not used",
+            (std::io::ErrorKind::NotFound, _)
+                if program.parent().is_some_and(|at| !at.is_dir()) =>
+            {
+                "; its folder is not there"
+            }
             _ => "",
         };
         let text = format!("cannot run {path}: {error}{hint}");

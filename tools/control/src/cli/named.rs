@@ -1,13 +1,29 @@
 //! Nodes that are named on the command line: `n0,n[3-5]`, or by the host names of the site.
 //!
-//! Key function: [`nodes`]. Neighbours: `hostlist` reads this system's own names; host names are
-//! known to the control node alone (`crate::hosts`), which is asked for them.
+//! Key function: [`nodes`]; [`List`] is the argument of commands that take nodes. Neighbours:
+//! `hostlist` reads this system's own names; host names are known to the control node alone
+//! (`crate::hosts`), which is asked for them.
 //!
 //! Invariant: a list without host names needs no control node.
 
 use super::{Global, block_on, path};
 use crate::client::RequestError;
 use crate::hostlist::{self, ParseError};
+
+/// Nodes as an argument, in one word or several.
+#[derive(Debug, clap::Args)]
+pub struct List {
+    /// The nodes: n0,n[3-5].
+    #[arg(value_name = "LIST", required = true)]
+    nodes: Vec<String>,
+}
+
+impl List {
+    /// All of them in one list.
+    pub fn whole(&self) -> String {
+        self.nodes.join(",")
+    }
+}
 
 /// The nodes of a list, in the order written.
 ///

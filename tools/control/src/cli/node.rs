@@ -44,11 +44,7 @@ enum Action {
     Status(power::Nodes),
     /// Ask nodes to leave the cluster and halt; a node that has a job stays. `hearth node reset`
     /// brings it back.
-    Leave {
-        /// The nodes: n0,n[3-5].
-        #[arg(value_name = "LIST")]
-        nodes: String,
-    },
+    Leave(named::List),
     /// Approve machines that wait to be nodes: `hearth nodes --waiting` lists them.
     Approve {
         /// Their MAC addresses.
@@ -81,9 +77,8 @@ enum Action {
 /// Options of `hearth drain`.
 #[derive(Debug, Args)]
 pub struct DrainOptions {
-    /// The nodes: n0,n[3-5].
-    #[arg(value_name = "LIST")]
-    nodes: String,
+    #[command(flatten)]
+    nodes: named::List,
     /// Why, for whoever finds them drained.
     #[arg(short = 'r', long, value_name = "TEXT")]
     reason: String,
@@ -92,20 +87,19 @@ pub struct DrainOptions {
 /// Options of `hearth resume`.
 #[derive(Debug, Args)]
 pub struct ResumeOptions {
-    /// The nodes: n0,n[3-5].
-    #[arg(value_name = "LIST")]
-    nodes: String,
+    #[command(flatten)]
+    nodes: named::List,
 }
 
 /// Has nodes get no more jobs.
 pub fn drain(global: &Global, options: &DrainOptions) -> anyhow::Result<()> {
     let client = global.client()?;
     let request = DrainRequest {
-        nodes: options.nodes.clone(),
+        nodes: options.nodes.whole(),
         reason: options.reason.clone(),
         by: String::new(),
     };
-    change(global, client, "/v1/nodes/drain", &options.nodes, &request)
+    change(global, client, "/v1/nodes/drain", &request.nodes, &request)
 }
 
 /// Changes something about nodes; says with `--json` of which.
@@ -130,9 +124,9 @@ fn change(
 pub fn resume(global: &Global, options: &ResumeOptions) -> anyhow::Result<()> {
     let client = global.client()?;
     let request = ResumeRequest {
-        nodes: options.nodes.clone(),
+        nodes: options.nodes.whole(),
     };
-    change(global, client, "/v1/nodes/resume", &options.nodes, &request)
+    change(global, client, "/v1/nodes/resume", &request.nodes, &request)
 }
 
 /// Does it.
@@ -142,7 +136,7 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
         Action::Off(options) => power::off(global, &options),
         Action::Reset(options) => power::on(global, hearth_power::Action::Reset, &options),
         Action::Status(options) => power::status(global, &options),
-        Action::Leave { nodes } => leave(global, &nodes),
+        Action::Leave(nodes) => leave(global, &nodes.whole()),
         Action::Approve { machines } => approve(global, &machines),
         Action::Import { file, format, tree } => import(global, &file, format, tree.as_deref()),
         Action::Key { node, mac } => key(global, node, mac),

@@ -76,8 +76,16 @@ pub fn main(global: &Global, options: &Options) -> anyhow::Result<ExitCode> {
         show(kept, settings).await
     })?;
     match ended {
-        Some(job) if options.follow => run::tell_end(global, &job),
-        _ => Ok(ExitCode::SUCCESS),
+        Some(job) => {
+            let status = run::tell_end(global, &job)?;
+            // Without it, that the output could be printed.
+            Ok(if options.follow {
+                status
+            } else {
+                ExitCode::SUCCESS
+            })
+        }
+        None => Ok(ExitCode::SUCCESS),
     }
 }
 

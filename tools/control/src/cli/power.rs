@@ -24,9 +24,8 @@ const JOIN_LIMIT: Duration = Duration::from_secs(600);
 /// Options of `hearth node on` and `reset`.
 #[derive(Debug, Args)]
 pub struct Power {
-    /// The nodes: n0,n[3-5].
-    #[arg(value_name = "LIST")]
-    nodes: String,
+    #[command(flatten)]
+    nodes: named::List,
     /// Do not wait until they have joined.
     #[arg(long)]
     no_wait: bool,
@@ -35,24 +34,23 @@ pub struct Power {
 /// Options of `hearth node off` and `status`.
 #[derive(Debug, Args)]
 pub struct Nodes {
-    /// The nodes: n0,n[3-5].
-    #[arg(value_name = "LIST")]
-    nodes: String,
+    #[command(flatten)]
+    nodes: named::List,
 }
 
 /// Switches nodes on, or off and on; waits until they have joined unless told otherwise.
 pub fn on(global: &Global, action: Action, options: &Power) -> anyhow::Result<()> {
-    switch(global, action, &options.nodes, !options.no_wait)
+    switch(global, action, &options.nodes.whole(), !options.no_wait)
 }
 
 /// Switches nodes off.
 pub fn off(global: &Global, options: &Nodes) -> anyhow::Result<()> {
-    switch(global, Action::Off, &options.nodes, false)
+    switch(global, Action::Off, &options.nodes.whole(), false)
 }
 
 /// Shows which nodes are on.
 pub fn status(global: &Global, options: &Nodes) -> anyhow::Result<()> {
-    let numbers = named::nodes(global, &options.nodes)?;
+    let numbers = named::nodes(global, &options.nodes.whole())?;
     let powered = Switches::of(global)?.perform(Action::Status, &numbers)?;
     if global.json {
         print_json(&powered)?;

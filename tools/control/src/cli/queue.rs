@@ -408,7 +408,7 @@ pub fn job(global: &Global, options: &ShowOptions) -> anyhow::Result<()> {
     }
     print_text(&job_text(&job, clock::unix_us()))?;
     if !job.ranks.is_empty() {
-        print_text(&format!("\n{}", super::report::text(&job)))?;
+        print_text(&format!("\n{}", super::report::brief(&job)))?;
     }
     super::lists::print_faults(&job)
 }
@@ -477,6 +477,7 @@ fn job_text(job: &JobInfo, now_us: u64) -> String {
         ],
         vec![
             ("NumNodes", job.node_count().to_string()),
+            ("NumTasks", job.ranks_total.to_string()),
             ("CPUs/Task", cores),
             ("NodeList", or_none(&job.nodes)),
         ],

@@ -1,5 +1,5 @@
 //! What the ranks of a job did and what its launch cost: the line and the tables of `hearth run
-//! --report`, and the tables of `hearth jobs ID`.
+//! --report`, the tables of `hearth jobs ID`, and the short one of `hearth job ID`.
 //!
 //! Neighbours: `api::types` (where the numbers come from), `table`.
 
@@ -46,6 +46,22 @@ pub fn text(job: &JobInfo) -> String {
         text = format!("{text}\n{}\n", load_line(load));
     }
     text
+}
+
+/// What became of each rank, in a table for terminals of 80 columns.
+pub fn brief(job: &JobInfo) -> String {
+    let mut rows = table::new(&[
+        "RANK", "NODE", "END", "USER_MS", "WALL_MS", "CALLS", "LAUNCH",
+    ]);
+    for rank in &job.ranks {
+        let mut row = row(rank);
+        row.truncate(6);
+        let launch = if rank.warm { "warm" } else { "cold" };
+        row.push(table::or_dash(rank.ran().then_some(launch)));
+        rows.add_row(row);
+    }
+    let counts = format!("`hearth jobs {}` has all that its ranks counted.", job.id);
+    format!("{}{counts}\n", table::text(&rows))
 }
 
 /// How the program reached the nodes.
@@ -247,6 +263,14 @@ mod tests {
             job.ranks.push(rank);
         }
         job
+    }
+
+    #[test]
+    fn the_short_table_fits_a_terminal() {
+        let brief = brief(&job());
+        let widest = brief.lines().map(str::len).max();
+        assert!(widest <= Some(80), "{brief}");
+        assert!(brief.lines().nth(2).unwrap().ends_with("warm"), "{brief}");
     }
 
     #[test]

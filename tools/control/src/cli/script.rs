@@ -21,6 +21,11 @@ const MARK: &str = "#HEARTH";
 /// What marks one that Slurm reads, too.
 const SLURM_MARK: &str = "#SBATCH";
 
+/// Commands of shells that scripts for Slurm begin with, as often as not.
+const SHELL_COMMANDS: [&str; 9] = [
+    "module", "ml", "export", "cd", "source", ".", "set", "ulimit", "unset",
+];
+
 /// What a script says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Script {
@@ -42,9 +47,24 @@ pub enum ScriptError {
     Late(usize),
     /// A second program.
     #[error(
-        "line {0}: a second program; a job runs one program on its nodes. Submit another job for it, and let it wait with --after-ok JOB"
+        "line {line}: a second program after that of line {first}; a job runs one program on its nodes. Submit another job for it, and let it wait with --after-ok JOB"
     )]
-    Second(usize),
+    Second {
+        /// The line.
+        line: usize,
+        /// The line of the first.
+        first: usize,
+    },
+    /// A command that only a shell knows.
+    #[error(
+        "line {line}: `{word}` is a command of a shell, and nodes have none; leave the line out, and use --env and --chdir for variables and the directory"
+    )]
+    Command {
+        /// The line.
+        line: usize,
+        /// The command.
+        word: &'static str,
+    },
     /// Something that needs a shell.
     #[error(
         "line {line}: {what:?} would need a shell, and nodes have none; quote it to pass it as it stands, and use --env and --input for variables and input"
@@ -71,6 +91,7 @@ pub enum ScriptError {
 /// [`ScriptError`].
 pub fn parse(text: &str) -> Result<Script, ScriptError> {
     let mut script = Script::default();
+    let mut first = 0;
     let mut lines = text.lines().enumerate();
     while let Some((index, line)) = lines.next() {
         let number = index + 1;
@@ -99,9 +120,15 @@ pub fn parse(text: &str) -> Result<Script, ScriptError> {
         if found.is_empty() {
             continue;
         }
-        if !script.command.is_empty() {
-            return Err(ScriptError::Second(number));
+        let mut commands = SHELL_COMMANDS.into_iter();
+        if let Some(word) = commands.find(|command| found[0] == *command) {
+            return Err(ScriptError::Command { line: number, word });
         }
+        if !script.command.is_empty() {
+            let line = number;
+            return Err(ScriptError::Second { line, first });
+        }
+        first = number;
         let program = found.iter().position(|word| !is_variable(word));
         let program = program.ok_or(ScriptError::Nothing)?;
         script.command = found.split_off(program);
@@ -248,7 +275,14 @@ mod tests {
     fn other_mistakes_name_their_line() {
         assert_eq!(parse("./a\n#HEARTH -n 1\n"), Err(ScriptError::Late(2)));
         assert_eq!(parse("./a\n#SBATCH -n 1\n"), Err(ScriptError::Late(2)));
-        assert_eq!(parse("./a\n\n./b\n"), Err(ScriptError::Second(3)));
+        let second = ScriptError::Second { line: 3, first: 1 };
+        assert_eq!(parse("./a\n\n./b\n"), Err(second));
+        for (text, line, word) in [
+            ("module load gcc\n./a", 1, "module"),
+            ("./a\ncd /b", 2, "cd"),
+        ] {
+            assert_eq!(parse(text), Err(ScriptError::Command { line, word }));
+        }
         assert_eq!(parse("./a 'x"), Err(ScriptError::Quote(1)));
         assert_eq!(parse("./a \"x"), Err(ScriptError::Quote(1)));
         for nothing in ["", "#!/bin/sh\n", "#HEARTH -n 1", "A=1"] {

@@ -25,7 +25,7 @@ use crate::workspace::{Workspace, output_of};
 const CLUSTER: &str = "bench-mpi";
 /// Most instructions of a message beyond those of the library.
 const MESSAGE_MOST: f64 = 600.0;
-const MESSAGES: &str = "501";
+const MESSAGES: &str = "5001";
 /// Links of the cases that need any.
 const RATE: &str = "20mbit";
 const BITS_PER_SECOND: u64 = 20_000_000;

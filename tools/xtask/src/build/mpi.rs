@@ -38,8 +38,11 @@ const REPLACED: [(&str, &str); 5] = [
     ("include/hearth.h", "src/pmi/simple/hearth.h"),
 ];
 const PATCH: &str = "mpich/upstream.patch";
-/// How MPICH is configured. Its own engine for datatypes is a tenth of the other's size.
-const CONFIGURE: [&str; 17] = [
+const LIBTOOL: &str = "mpich/libtool.sh";
+/// How MPICH is configured. Its own engine for datatypes is a tenth of the other's size. Its tests
+/// are configured where they are run.
+const CONFIGURE: [&str; 18] = [
+    "--no-recursion",
     "--with-device=ch4:stubnm",
     "--with-ch4-shmmods=none",
     "--disable-shared",
@@ -59,6 +62,13 @@ const CONFIGURE: [&str; 17] = [
     "FFLAGS=-fallow-argument-mismatch",
     "FCFLAGS=-fallow-argument-mismatch",
 ];
+/// Its configure scripts ask the same compilers the same things: they share one cache. Each passes
+/// its own flags to the next, which is no mistake.
+const SITE: &str = "enable_cache=yes\n\
+                    cache_file=$hearth_cache\n\
+                    if test -f $cache_file; then sed -i /ac_cv_env_/d $cache_file; fi\n";
+/// The header of nearly all its files takes the compiler longer than the rest of them.
+const HEADER: &str = "src/include/mpiimpl.h";
 /// Compilers and tools that it takes.
 const NEEDED: [&str; 6] = ["gcc", "g++", "gfortran", "make", "tar", "xz"];
 /// Programs that compile for MPI.
@@ -105,14 +115,20 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     let build = root.join("build");
     patched(&source, &build, &ours.join(PATCH))?;
     for (from, to) in REPLACED {
-        replace(&ours.join(from), &source.join(to))?;
+        replace(&ours.join(from), &source.join(to), &build)?;
     }
     if !is_configured(&build, &prefix) {
         let _ = fs::remove_dir_all(&build);
         fs::create_dir_all(&build).with_context(|| format!("making {}", build.display()))?;
         say("mpi", "configuring MPICH, about two minutes");
+        let (site, cache) = (root.join("config.site"), root.join("config.cache"));
+        fs::write(&site, SITE).with_context(|| format!("writing {}", site.display()))?;
+        let _ = fs::remove_file(&cache);
         let mut command = Command::new(source.join("configure"));
         command.current_dir(&build).args(CONFIGURE);
+        command
+            .env("CONFIG_SITE", &site)
+            .env("hearth_cache", &cache);
         command.arg(format!("--prefix={}", prefix.display()));
         if let Err(error) = logged(&mut command, &root.join("configure.log"), None) {
             // What is there is no state to go on from.
@@ -120,13 +136,21 @@ pub fn build(workspace: &Workspace) -> Result<()> {
             return Err(error);
         }
     }
+    precompile(&build, &source, &root.join("header.log"))?;
     let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+    let libtool = format!(
+        "LIBTOOL=$(SHELL) '{}' $(top_builddir)/libtool",
+        ours.join(LIBTOOL).display()
+    );
     let mut command = Command::new("make");
-    command.current_dir(&build).arg(format!("-j{jobs}"));
+    command.current_dir(&build).arg(&libtool);
+    command.arg(format!("-j{jobs}"));
     logged(&mut command, &root.join("make.log"), Some(FILES))?;
     let _ = fs::remove_dir_all(&prefix);
     let mut command = Command::new("make");
-    command.current_dir(&build).args(["install", "-j2"]);
+    command
+        .current_dir(&build)
+        .args(["install", "-j2", &libtool]);
     logged(&mut command, &root.join("install.log"), None)?;
     // Its licence wants this in every copy.
     let notice = "COPYRIGHT";
@@ -141,6 +165,21 @@ fn is_configured(build: &Path, prefix: &Path) -> bool {
     let option = format!("--prefix={}'", prefix.display());
     let is_for_here = String::from_utf8_lossy(&configured).contains(&option);
     is_for_here && build.join("Makefile").exists()
+}
+
+/// Compiles [`HEADER`] once; the compiler looks into the build folder first. The text lies beside
+/// it, for files that include it again.
+fn precompile(build: &Path, source: &Path, log: &Path) -> Result<()> {
+    let header = build.join(HEADER);
+    if !header.exists() {
+        std::os::unix::fs::symlink(source.join(HEADER), &header)
+            .with_context(|| format!("linking {}", header.display()))?;
+    }
+    let compiled = format!("{HEADER}.gch");
+    let rule = format!("{compiled}: {HEADER}\n\t$(COMPILE) -x c-header $< -o $@");
+    let mut command = Command::new("make");
+    command.current_dir(build).arg(format!("--eval={rule}"));
+    logged(command.arg(&compiled), log, None)
 }
 
 /// Makes sure that the sources are there with this patch.
@@ -173,18 +212,22 @@ fn state_of(ours: &Path) -> Result<String> {
     ))
 }
 
-/// Copies a file, or the files of a folder, where they differ: `make` compiles what is newer.
-fn replace(from: &Path, to: &Path) -> Result<()> {
+/// Copies a file, or the files of a folder, where they differ: `make` compiles what is newer. Of
+/// headers it does not know, since they are in the compiled one: then all is compiled again.
+fn replace(from: &Path, to: &Path, build: &Path) -> Result<()> {
     if from.is_dir() {
         for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
             let entry = entry?;
-            replace(&entry.path(), &to.join(entry.file_name()))?;
+            replace(&entry.path(), &to.join(entry.file_name()), build)?;
         }
         return Ok(());
     }
     let new = fs::read(from).with_context(|| format!("reading {}", from.display()))?;
     if fs::read(to).is_ok_and(|old| old == new) {
         return Ok(());
+    }
+    if to.extension().is_some_and(|extension| extension == "h") {
+        let _ = fs::remove_dir_all(build);
     }
     fs::write(to, new).with_context(|| format!("writing {}", to.display()))
 }

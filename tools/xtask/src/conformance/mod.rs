@@ -32,24 +32,39 @@ const LABEL: &str = "conform";
 const POSIX: Suite = Suite {
     exceptions: "tests/conformance-exceptions.txt",
     sampled: 20,
-    nodes: 4,
-    at_once: 4,
-    cores: 2,
-    memory: "48M",
+    nodes: Nodes {
+        count: 4,
+        cores: 2,
+        memory: "48M",
+        cases: 4,
+    },
+    large: None,
 };
-/// MPICH's suite; two cases at a time keep the machine busy.
+/// MPICH's suite; two cases at a time keep the machine busy. Large ones have up to 3 ranks, which
+/// take as much memory on Linux.
 const MPI: Suite = Suite {
     exceptions: "tests/mpi-exceptions.txt",
     sampled: 13,
-    nodes: 2 * mpich::RANKS_MOST,
-    at_once: 2,
-    cores: 1,
-    memory: "192M",
+    nodes: Nodes {
+        count: 2 * mpich::RANKS_MOST,
+        cores: 1,
+        memory: "192M",
+        cases: 2,
+    },
+    large: Some(Nodes {
+        count: 3,
+        cores: 1,
+        memory: "3G",
+        cases: 1,
+    }),
 };
 /// Number of a user without rights, and of its group.
 const NOBODY: &str = "65534";
-/// The cluster of this part.
+/// The cluster of this part, with the number of this process: tests of two source trees may run at
+/// once.
 const CLUSTER: &str = "conformance";
+/// Nodes begin, and end, and are given to a case, in less.
+const UP_LIMIT_S: u32 = 120;
 /// Exit status of a node's own end of a program that ran too long, and of a command that did.
 const TIMED_OUT: i32 = 124;
 /// In place of the exit status of a program that could not be compiled.
@@ -61,12 +76,19 @@ struct Suite {
     exceptions: &'static str,
     /// Of so many cases one is in the sample.
     sampled: usize,
-    /// Nodes, cores and memory of each.
-    nodes: usize,
+    nodes: Nodes,
+    /// For those that are [`Case::is_large`].
+    large: Option<Nodes>,
+}
+
+/// Nodes that cases run on.
+struct Nodes {
+    count: usize,
+    /// Of each.
     cores: usize,
     memory: &'static str,
     /// Cases that run at the same time.
-    at_once: usize,
+    cases: usize,
 }
 
 /// A program of a suite, and how it is run.
@@ -80,6 +102,8 @@ pub struct Case {
     /// `NAME=VALUE` each.
     environment: Vec<String>,
     limit_s: u32,
+    /// It needs more memory than the nodes of its suite have.
+    is_large: bool,
     kind: Kind,
 }
 
@@ -124,7 +148,7 @@ pub struct Options {
 pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
     let suite = if options.mpi { &MPI } else { &POSIX };
     let cases = match &options.suite {
-        _ if options.mpi => [mpich::ours(workspace), mpich::cases(workspace)?].concat(),
+        _ if options.mpi => [mpich::ours(workspace), mpich::all(workspace)?].concat(),
         Some(folder) => suite::libc_test(workspace, folder)?,
         None => suite::posix(workspace)?,
     };
@@ -159,17 +183,29 @@ pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
     }
 }
 
-/// Programs with MPI: ours, and all of MPICH's suite where that is wanted, which takes hours on
-/// emulated nodes.
+/// Programs with MPI of ours.
 ///
 /// # Errors
 /// As [`main`].
-pub fn check_mpi(workspace: &Workspace, with_suite: bool) -> Result<Checks> {
-    let mut cases = mpich::ours(workspace);
-    if with_suite {
-        cases.extend(mpich::cases(workspace)?);
+pub fn check_mpi(workspace: &Workspace) -> Result<Checks> {
+    MPI.run(workspace, &mpich::ours(workspace))
+}
+
+/// Those of ours are a piece, and each folder of MPICH's suite, which takes hours on emulated nodes.
+pub const MPI_PIECES: u32 = 1 + mpich::FOLDERS.len() as u32;
+
+/// One of those pieces.
+///
+/// # Errors
+/// As [`main`].
+pub fn check_mpi_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
+    match piece.checked_sub(1) {
+        None => check_mpi(workspace),
+        Some(folder) => {
+            let folder = mpich::FOLDERS[folder as usize];
+            MPI.run(workspace, &mpich::cases(workspace, &[folder])?)
+        }
     }
-    MPI.run(workspace, &cases)
 }
 
 /// All of the POSIX test suite.
@@ -216,7 +252,7 @@ impl Suite {
         fs::create_dir_all(&folder)?;
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
         let passes = |case: &Case| case.build() && run_here(case, &folder);
-        let passed = self.each(cases, passes);
+        let passed = each(self.nodes.cases, cases, passes);
         let counted = cases.iter().zip(passed).filter(|(_, passed)| *passed);
         let counted: Vec<Case> = counted.map(|(case, _)| case.clone()).collect();
         let (count, all) = (counted.len(), cases.len());
@@ -235,11 +271,24 @@ impl Suite {
 
     /// Runs those cases on nodes that count.
     fn run(&self, workspace: &Workspace, cases: &[Case]) -> Result<Checks> {
-        let exceptions = exceptions(workspace, self.exceptions)?;
         let counted = self.counted(workspace, cases)?;
-        let cluster = Cluster::up(workspace, self)?;
+        let (large, most): (Vec<Case>, Vec<Case>) =
+            counted.into_iter().partition(|case| case.is_large);
+        let mut all = Checks::default();
+        for (nodes, cases) in [(Some(&self.nodes), most), (self.large.as_ref(), large)] {
+            let Some(nodes) = nodes.filter(|_| !cases.is_empty()) else {
+                continue;
+            };
+            all.add(self.run_on(workspace, nodes, &cases)?);
+        }
+        Ok(all)
+    }
+
+    fn run_on(&self, workspace: &Workspace, nodes: &Nodes, counted: &[Case]) -> Result<Checks> {
+        let exceptions = exceptions(workspace, self.exceptions)?;
+        let cluster = Cluster::up(workspace, nodes)?;
         let done = AtomicUsize::new(0);
-        let on_nodes = self.each(&counted, |case| {
+        let on_nodes = each(nodes.cases, counted, |case| {
             let status = cluster.run(case);
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             if done.is_multiple_of(50) {
@@ -279,28 +328,28 @@ impl Suite {
         );
         Ok(checks)
     }
+}
 
-    /// What `work` gives for each, several at a time.
-    fn each<T: Send, F: Fn(&Case) -> T + Sync>(&self, cases: &[Case], work: F) -> Vec<T> {
-        let next = AtomicUsize::new(0);
-        let done: Vec<Mutex<Option<T>>> = cases.iter().map(|_| Mutex::new(None)).collect();
-        std::thread::scope(|scope| {
-            for _ in 0..self.at_once {
-                scope.spawn(|| {
-                    while let Some(case) = {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        cases.get(index).map(|case| (index, case))
-                    } {
-                        *done[case.0].lock().expect("no panic while held") = Some(work(case.1));
-                    }
-                });
-            }
-        });
-        let value = |slot: Mutex<Option<T>>| slot.into_inner().ok().flatten();
-        done.into_iter()
-            .map(|slot| value(slot).expect("each was worked on"))
-            .collect()
-    }
+/// What `work` gives for each, several at a time.
+fn each<T: Send, F: Fn(&Case) -> T + Sync>(at_once: usize, cases: &[Case], work: F) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done: Vec<Mutex<Option<T>>> = cases.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(case) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    cases.get(index).map(|case| (index, case))
+                } {
+                    *done[case.0].lock().expect("no panic while held") = Some(work(case.1));
+                }
+            });
+        }
+    });
+    let value = |slot: Mutex<Option<T>>| slot.into_inner().ok().flatten();
+    done.into_iter()
+        .map(|slot| value(slot).expect("each was worked on"))
+        .collect()
 }
 
 /// Whether a case passes on this machine.
@@ -330,32 +379,34 @@ fn as_anybody(program: &str) -> Command {
 /// Nodes that cases run on; gone when this is.
 struct Cluster {
     hearth: PathBuf,
+    name: String,
     is_up: bool,
 }
 
 impl Cluster {
-    fn up(workspace: &Workspace, suite: &Suite) -> Result<Self> {
+    fn up(workspace: &Workspace, nodes: &Nodes) -> Result<Self> {
         let cluster = Self {
             hearth: workspace.hearth(),
+            name: format!("{CLUSTER}-{}", std::process::id()),
             is_up: true,
         };
-        let (nodes, cores) = (suite.nodes.to_string(), suite.cores.to_string());
+        let (count, cores) = (nodes.count.to_string(), nodes.cores.to_string());
         let image = workspace.boot_image();
         let image = image.to_string_lossy();
         let words = [
             "up",
             "--nodes",
-            &nodes,
+            &count,
             "--cpus",
             &cores,
             "--memory",
-            suite.memory,
+            nodes.memory,
             "--direct",
             "--image",
             &image,
         ];
         let output = cluster
-            .command(&words)
+            .command(UP_LIMIT_S, &words)
             .output()
             .context("starting hearth")?;
         match output.status.success() {
@@ -364,10 +415,10 @@ impl Cluster {
         }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    fn command(&self, limit_s: u32, words: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.arg("300").arg(&self.hearth);
-        command.args(["--cluster", CLUSTER]).args(words);
+        command.arg(limit_s.to_string()).arg(&self.hearth);
+        command.args(["--cluster", &self.name]).args(words);
         command.stdin(Stdio::null());
         command
     }
@@ -379,7 +430,8 @@ impl Cluster {
             return NOT_COMPILED;
         }
         let (ranks, limit) = (case.ranks.to_string(), format!("{}s", case.limit_s));
-        let mut command = self.command(&["run", "-n", &ranks, "-t", &limit]);
+        let words = ["run", "-n", &ranks, "-t", &limit];
+        let mut command = self.command(case.limit_s + UP_LIMIT_S, &words);
         for variable in &case.environment {
             command.args(["--env", variable]);
         }
@@ -397,7 +449,7 @@ impl Cluster {
 
     fn down(mut self) -> Result<()> {
         self.is_up = false;
-        let output = self.command(&["down"]).output()?;
+        let output = self.command(UP_LIMIT_S, &["down"]).output()?;
         match output.status.success() {
             true => Ok(()),
             false => bail!("hearth down: {}", String::from_utf8_lossy(&output.stderr)),
@@ -408,7 +460,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.is_up {
-            let _ = self.command(&["down"]).output();
+            let _ = self.command(UP_LIMIT_S, &["down"]).output();
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::limited::say;
 use crate::workspace::{Workspace, output_of};
 
 /// Folders of the suite: C, errors that MPI must find, threads, MPI-IO, C++ and Fortran.
-const FOLDERS: [&str; 35] = [
+pub const FOLDERS: [&str; 35] = [
     "attr",
     "coll",
     "comm",
@@ -58,8 +58,18 @@ const FOLDERS: [&str; 35] = [
 ];
 /// Most ranks of a case.
 pub const RANKS_MOST: usize = 10;
-/// Longest time of a case, in seconds, where its line names none.
-const LIMIT_S: u32 = 120;
+/// Longest time of a case of ours, in seconds.
+const OUR_LIMIT_S: u32 = 120;
+/// Longest time of a case of the suite; what a line names is for processors that are not emulated.
+const LIMIT_S: u32 = 900;
+/// Cases that need more memory than most nodes of the suite have: 320 MB in one piece, buffers for
+/// a hundred types, 2.2 GB.
+const LARGE: [&str; 4] = [
+    "pt2pt/huge_anysrc",
+    "pt2pt/large_message",
+    "pt2pt/manylmt",
+    "pt2pt/sendself",
+];
 
 /// Programs of `tests/mpi`: their ranks, and what they end with.
 const OURS: [(&str, usize, i32); 7] = [
@@ -80,7 +90,8 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
         ranks,
         arguments: Vec::new(),
         environment: Vec::new(),
-        limit_s: LIMIT_S,
+        limit_s: OUR_LIMIT_S,
+        is_large: false,
         kind: Kind::Mpi { ends_with },
     };
     OURS.iter().map(case).collect()
@@ -102,18 +113,26 @@ fn compile_ours(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Cases of the suite, in the order of its folders.
+/// All cases of the suite.
+///
+/// # Errors
+/// As [`cases`].
+pub fn all(workspace: &Workspace) -> Result<Vec<Case>> {
+    cases(workspace, &FOLDERS)
+}
+
+/// Cases of the suite, in the order of these folders.
 ///
 /// # Errors
 /// MPI is not built.
-pub fn cases(workspace: &Workspace) -> Result<Vec<Case>> {
+pub fn cases(workspace: &Workspace, folders: &[&str]) -> Result<Vec<Case>> {
     let source = mpi::test_suite(workspace);
     ensure!(
         source.is_dir(),
         "MPI is not built: `cargo xtask build --mpi`"
     );
     let mut cases = Vec::new();
-    for folder in FOLDERS {
+    for folder in folders {
         for list in ["testlist", "testlist.in"] {
             let path = source.join(folder).join(list);
             if let Ok(text) = fs::read_to_string(&path) {
@@ -142,8 +161,10 @@ fn read(folder: &str, line: &str) -> Option<Case> {
     let mut words = line.split_whitespace();
     let program = words.next().filter(|word| !word.starts_with(['#', '@']))?;
     let ranks: usize = words.next()?.parse().ok()?;
+    let name = format!("{folder}/{program}");
     let mut case = Case {
-        name: format!("{folder}/{program}"),
+        is_large: LARGE.contains(&name.as_str()),
+        name,
         program: PathBuf::from(folder).join(program),
         ranks,
         arguments: Vec::new(),
@@ -155,7 +176,6 @@ fn read(folder: &str, line: &str) -> Option<Case> {
         match word.split_once('=') {
             Some(("arg", value)) => case.arguments.push(value.to_owned()),
             Some(("env", value)) => case.environment.push(value.to_owned()),
-            Some(("timeLimit", value)) => case.limit_s = value.parse().unwrap_or(LIMIT_S),
             // It is known to fail, wants a special build, or ends with an error by intent.
             Some(("xfail" | "resultTest", _)) => return None,
             _ => {}
@@ -224,9 +244,9 @@ mod tests {
 
     #[test]
     fn a_line_has_ranks_arguments_and_variables() {
-        let case = read("coll", "allred 7 arg=-count=10 env=A=b timeLimit=300").expect("a case");
+        let case = read("coll", "allred 7 arg=-count=10 env=A=b").expect("a case");
         assert_eq!(case.name, "coll/allred");
-        assert_eq!((case.ranks, case.limit_s), (7, 300));
+        assert_eq!((case.ranks, case.is_large), (7, false));
         assert_eq!(case.arguments, ["-count=10"]);
         assert_eq!(case.environment, ["A=b"]);
         assert!(read("coll", "# allred 4").is_none());

@@ -146,6 +146,7 @@ fn case(workspace: &Workspace, name: String, recipe: Recipe) -> Case {
         arguments: Vec::new(),
         environment: Vec::new(),
         limit_s: LIMIT_S,
+        is_large: false,
         kind: Kind::Posix(recipe),
     }
 }

@@ -56,9 +56,9 @@ const SCENARIOS_OF_CARDS: &str = "cards-";
 /// The end-to-end scenarios that do more in a long run, by name.
 const SCENARIOS_OF_FILES: &str = "files-";
 /// The parts, with the number of their pieces.
-const PARTS: [(Part, u32); 9] = [
+const PARTS: [(Part, u32); 10] = [
     (Part::Conformance, 1),
-    (Part::Mpi, 1),
+    (Part::Mpi, crate::conformance::MPI_PIECES),
     (Part::Package, 1),
     (Part::Qemu, CARDS.len() as u32 + 1),
     (Part::EndToEnd, CARDS.len() as u32 + 1),
@@ -66,6 +66,7 @@ const PARTS: [(Part, u32); 9] = [
     (Part::Fuzz, crate::fuzz::TARGETS.len() as u32),
     (Part::Soak, 8),
     (Part::Mutants, 12),
+    (Part::KernelMutants, 1),
 ];
 
 /// Of so many runs this one: `2/3`.
@@ -343,7 +344,7 @@ impl<'a> Full<'a> {
             Part::Conformance => crate::conformance::check_all(self.workspace),
             Part::Mpi => {
                 crate::build::mpi::build(workspace)?;
-                crate::conformance::check_mpi(workspace, true)
+                crate::conformance::check_mpi_piece(workspace, piece)
             }
             Part::EndToEnd => match card_of(part, piece) {
                 None => super::end_to_end(workspace, &["--long", SCENARIOS_OF_FILES]),
@@ -362,6 +363,7 @@ impl<'a> Full<'a> {
                 number_of(&self.commit) + SOAK_APART * u64::from(piece),
             ),
             Part::Mutants => mutants::run(workspace, piece, pieces(part)),
+            Part::KernelMutants => mutants::kernel::run(workspace),
             _ => bail!("{} is no part of a full run", part.label()),
         }
     }

@@ -35,6 +35,8 @@ const MACHINE: &str = "pc";
 /// QEMU's status for the values 0x10 and 0x11 written to isa-debug-exit: (value << 1) | 1.
 const SUCCESS_STATUS: i32 = 33;
 const FAILURE_STATUS: i32 = 35;
+/// Two processors of three cores each: their APIC ids are 0 to 2 and 4 to 6.
+const ODD_TOPOLOGY: &str = ",sockets=2,cores=3";
 /// Seeds of one boot: some ten seconds on a quiet machine.
 const SEEDS_A_BOOT: u64 = 5;
 /// Bytes of the head of an ACPI table.
@@ -293,6 +295,10 @@ fn run_one(workspace: &Workspace, test: &Test) -> Result<Vec<String>> {
 
 fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
     let mut command = Command::new(QEMU);
+    let mut processors = test.cores.to_string();
+    if test.odd_processors {
+        processors.push_str(ODD_TOPOLOGY);
+    }
     command
         .args(["-accel", "tcg,tb-size=64", "-cpu", "max"])
         .args(["-machine", &format!("{},graphics=off", test.machine)])
@@ -300,7 +306,7 @@ fn boot(workspace: &Workspace, test: &Test) -> Result<Finished> {
             "-m",
             &test.memory,
             "-smp",
-            &test.cores.to_string(),
+            &processors,
             "-nodefaults",
             "-no-user-config",
             "-no-reboot",
@@ -400,10 +406,11 @@ fn console_table() -> [u8; 44] {
 }
 
 /// What lists processors that cannot be used (MADT): one that is disabled, one that the machine's
-/// own table has, too, and one that is not there.
+/// own table has, too, and two that are not there. One of these comes before others
+/// ([`ODD_TOPOLOGY`]).
 fn odd_processors() -> Vec<u8> {
     let mut body = vec![0; 8];
-    for (apic_id, flags) in [(40, 0), (1, 1), (77, 1)] {
+    for (apic_id, flags) in [(40, 0), (1, 1), (3, 1), (77, 1)] {
         body.extend([0, 8, apic_id, apic_id, flags, 0, 0, 0]);
     }
     body

@@ -42,9 +42,10 @@ const SIMULATION_LIMIT: Duration = Duration::from_secs(900);
 const FUZZ_SECONDS: u32 = 12;
 /// Boots of many emulated machines, under whatever load.
 const QEMU_TEST_LIMIT: Duration = Duration::from_secs(1_800);
-/// Parts at a time: one that compiles and one that runs at least, and no more than the tests of one
-/// part bear beside them.
-const LANES_LEAST: usize = 2;
+/// Parts at a time, of which one that compiles counts twice: one that compiles and one that runs at
+/// least, and no more than the tests of one part bear beside them. Tests of clusters wait half of
+/// their time, so one more runs than there are processors.
+const LANES_LEAST: usize = 3;
 const LANES_MOST: usize = 4;
 
 /// Test programs with tests that need QEMU, a network namespace, a browser, other installed
@@ -91,10 +92,10 @@ enum Part {
     Images,
     /// Lints of hosted and bare-metal crates
     Clippy,
-    /// The kernel's own tests in QEMU
-    Kernel,
     /// The whole path as its user sees it
     EndToEnd,
+    /// The kernel's own tests in QEMU
+    Kernel,
     /// Programs of a POSIX test suite on nodes: a sample
     Conformance,
     /// Programs with MPI on nodes; with `--full` MPICH's test suite too
@@ -115,10 +116,17 @@ enum Part {
     Soak,
     /// Changes of the code that tests must notice
     Mutants,
+    /// Changes of the kernel that tests on several cores must notice
+    KernelMutants,
 }
 
 /// The parts that are run by `--full` and when asked for.
-const LONG_PARTS: [Part; 3] = [Part::Package, Part::Soak, Part::Mutants];
+const LONG_PARTS: [Part; 4] = [
+    Part::Package,
+    Part::Soak,
+    Part::Mutants,
+    Part::KernelMutants,
+];
 
 /// A task is what a part compiles, or what it runs.
 type Name = (Part, Kind);
@@ -149,7 +157,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         Some(full) => full.tasks(parts, options)?,
     };
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let lanes = processors.clamp(LANES_LEAST, LANES_MOST);
+    let lanes = (processors + 1).clamp(LANES_LEAST, LANES_MOST);
     let report = Report::begin();
     let done = schedule::run(tasks, lanes, &|(part, _), kind, done| {
         report.tell(
@@ -190,6 +198,7 @@ impl Part {
             Self::Package => "the package on an empty system",
             Self::Soak => "simulation, for long",
             Self::Mutants => "mutants",
+            Self::KernelMutants => "mutants of the kernel",
         }
     }
 
@@ -212,6 +221,7 @@ impl Part {
             Self::Package => "package",
             Self::Soak => "soak",
             Self::Mutants => "mutants",
+            Self::KernelMutants => "kernel mutants",
         }
     }
 
@@ -223,7 +233,9 @@ impl Part {
             }
             Self::Qemu => vec![Self::Images, Self::Build, Self::Host],
             Self::Host | Self::Fuzz | Self::Package => vec![self],
-            Self::Commands | Self::Simulation | Self::Soak => vec![Self::Build],
+            Self::Commands | Self::Simulation | Self::Soak | Self::KernelMutants => {
+                vec![Self::Build]
+            }
             Self::Fmt
             | Self::Structure
             | Self::Images
@@ -290,9 +302,7 @@ impl Part {
             Self::MpiLibrary => runs(Box::new(|| {
                 crate::build::mpi::build(workspace).map(|()| None)
             })),
-            Self::Mpi => runs(Box::new(|| {
-                conformance::check_mpi(workspace, false).map(Some)
-            })),
+            Self::Mpi => runs(Box::new(|| conformance::check_mpi(workspace).map(Some))),
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));
@@ -305,6 +315,7 @@ impl Part {
                 full::soak(workspace, commit_number(workspace)).map(Some)
             })),
             Self::Mutants => runs(Box::new(|| mutants::run(workspace, 0, 1).map(Some))),
+            Self::KernelMutants => runs(Box::new(|| mutants::kernel::run(workspace).map(Some))),
         }
     }
 }

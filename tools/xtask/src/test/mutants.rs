@@ -4,9 +4,12 @@
 //! the tests of the package that it is in. A change that is listed as caught must be: a test fails,
 //! or runs out of time.
 //!
-//! Key type: [`Mutant`]. Neighbour: [`super::full`] runs some of them at a time.
+//! Key type: [`Mutant`]. Neighbours: [`super::full`] runs some of them at a time; [`kernel`] makes
+//! changes that only a kernel with several cores, or a certain test, can notice.
 //!
 //! Invariant: a mutant of which cargo-mutants says nothing has failed.
+
+pub mod kernel;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Which task of the tests runs when: as many at a time as there are processors, one of them a
-//! compilation at most.
+//! Which task of the tests runs when: as many at a time as there are lanes, one of them a
+//! compilation at most, which takes two.
 //!
 //! Key types: [`Task`], [`Outcome`]. Neighbours: [`super`] makes the tasks, [`super::report`] tells
 //! what came of them.
@@ -22,6 +22,9 @@ pub enum Kind {
     /// It runs what was compiled, on a processor or so.
     Runs,
 }
+
+/// Lanes that a compilation takes. As long as there is one to come they are kept for it.
+const LANES_OF_A_COMPILATION: usize = 2;
 
 /// Something to do, once. `K` names tasks.
 pub struct Task<'a, K> {
@@ -67,6 +70,7 @@ pub fn run<K: Copy + PartialEq + Send + Sync>(
             waiting: tasks,
             running: Vec::new(),
             done: Vec::new(),
+            lanes,
         }),
         changed: Condvar::new(),
     };
@@ -115,6 +119,7 @@ struct State<'a, K> {
     waiting: Vec<Task<'a, K>>,
     running: Vec<(K, Kind)>,
     done: Vec<Done<K>>,
+    lanes: usize,
 }
 
 struct Board<'a, K> {
@@ -138,7 +143,7 @@ impl<'a, K: Copy + PartialEq> Board<'a, K> {
             if state.waiting.is_empty() {
                 return None;
             }
-            // Something is running: what waits needs it, or is a second compilation.
+            // Something is running: what waits needs it, or its lanes.
             state = self.changed.wait(state).expect("no lane has panicked");
         }
     }
@@ -154,13 +159,28 @@ impl<'a, K: Copy + PartialEq> Board<'a, K> {
 impl<K: Copy + PartialEq> State<'_, K> {
     /// The first task that can start.
     fn ready(&self) -> Option<usize> {
-        let compiling = self.running.iter().any(|(_, kind)| *kind == Kind::Compiles);
+        let running = |wanted| {
+            self.running
+                .iter()
+                .filter(|(_, kind)| *kind == wanted)
+                .count()
+        };
+        let compiles = |task: &Task<'_, K>| task.kind == Kind::Compiles;
+        let compiling = running(Kind::Compiles) > 0;
+        let kept = match compiling || self.waiting.iter().any(compiles) {
+            true => LANES_OF_A_COMPILATION,
+            false => 0,
+        };
+        let runs = running(Kind::Runs) < self.lanes.saturating_sub(kept).max(1);
         let is_open = |name: &K| {
             let waits = self.waiting.iter().any(|task| task.name == *name);
             waits || self.running.iter().any(|(running, _)| running == name)
         };
         self.waiting.iter().position(|task| {
-            let may = task.kind == Kind::Runs || !compiling;
+            let may = match task.kind {
+                Kind::Compiles => !compiling,
+                Kind::Runs => runs,
+            };
             may && !task.needs.iter().any(is_open)
         })
     }
@@ -249,6 +269,27 @@ mod tests {
     }
 
     #[test]
+    fn lanes_are_kept_for_what_compiles_until_all_is_compiled() {
+        let task = |name, kind| task(name, kind, &[], || Ok(None));
+        let mut state = State {
+            waiting: vec![task("runs", Kind::Runs), task("compiles", Kind::Compiles)],
+            running: vec![("first", Kind::Runs)],
+            done: Vec::new(),
+            lanes: 3,
+        };
+        assert_eq!(state.ready(), Some(1));
+        state.running.push(("compiling", Kind::Compiles));
+        assert_eq!(state.ready(), None);
+        state.running.pop();
+        state.waiting.pop();
+        assert_eq!(state.ready(), Some(0));
+        state.running.push(("second", Kind::Runs));
+        assert_eq!(state.ready(), Some(0));
+        state.running.push(("third", Kind::Runs));
+        assert_eq!(state.ready(), None);
+    }
+
+    #[test]
     fn one_compilation_at_a_time_and_something_else_beside_it() {
         /// More than a busy machine takes to start a thread.
         const LONG: Duration = Duration::from_secs(60);
@@ -273,7 +314,7 @@ mod tests {
             }),
             task("d", Kind::Runs, &["a", "b"], || Ok(None)),
         ];
-        let done = run(tasks, 2, &|_, _, _| ());
+        let done = run(tasks, 3, &|_, _, _| ());
         let is_good = |done: &Done<_>| done.outcome == Outcome::Passed(None);
         assert!(done.iter().all(is_good), "{done:?}");
         let at = |name| done.iter().position(|done| done.name == name);

@@ -50,7 +50,7 @@ fn figure(third: (Protection, Class)) -> Figure {
         false => Owner::program(2),
     };
     for number in 0..8 {
-        let given = frames.alloc(&mut mem, owner(number)).unwrap();
+        let given = frames.alloc(&mut mem, owner(number)).unwrap().into_entry();
         assert_eq!(given, frame(number));
         mem.fill(given, 0x10 + number as u8);
     }

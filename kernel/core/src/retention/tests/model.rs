@@ -37,6 +37,9 @@ impl PhysMem for Counting {
     fn write_u64(&mut self, at: PhysAddr, value: u64) {
         self.inner.write_u64(at, value);
     }
+    fn change_u64(&mut self, at: PhysAddr, change: impl Fn(u64) -> u64) -> u64 {
+        self.inner.change_u64(at, change)
+    }
     fn zero_frame(&mut self, frame: PhysAddr) {
         self.cleared[number(frame) as usize] += 1;
         self.inner.zero_frame(frame);
@@ -126,7 +129,7 @@ fn scene(plans: &[Plan], lent: &[bool]) -> Scene {
     frames.add_region(BASE, BASE.offset(FRAMES * PAGE_SIZE));
     for at in 0..RUNS * IN_RUN + SINGLE {
         let owner = Owner::program(1 + (at / 7 % 3) as u16);
-        let frame = frames.alloc(&mut mem, owner).unwrap();
+        let frame = frames.alloc(&mut mem, owner).unwrap().into_entry();
         assert_eq!(number(frame), at);
         mem.inner.fill(frame, at as u8 | 1);
     }

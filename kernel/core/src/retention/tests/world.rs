@@ -5,7 +5,7 @@ use super::machine::{File, KERNEL_PAGE, Sim, serve, touch};
 use super::steps::{Spot, Step};
 use crate::addr::{PAGE_SIZE, PhysAddr};
 use crate::fault::{Access, Cause};
-use crate::frames::Owner;
+use crate::frames::{Frame, Owner};
 use crate::loader::layout;
 use crate::objects::{InUse, Kept, ObjectId, Objects, Part, Spec};
 use crate::pagehash::PAGE_BYTES;
@@ -46,7 +46,7 @@ pub struct World {
     /// What control has been told.
     pub told: BTreeMap<ProgramId, u64>,
     /// Frames that the kernel took.
-    pub squeezed: Vec<PhysAddr>,
+    pub squeezed: Vec<Frame>,
     pub owners: u16,
     /// The file that jobs are given stays while one may have it mapped.
     given: Option<InUse>,

@@ -111,20 +111,31 @@ pub fn all() -> CoreSet {
     CoreSet::first(count())
 }
 
+/// How the start of a core ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// It works.
+    Works,
+    /// It has given no sign of itself. It may come late, and halts then: the page and its tables
+    /// stay, its number and its stack are free.
+    Silent,
+    /// It has come, and cannot be used: its number and its stack stay with it.
+    Unusable,
+}
+
 /// Starts the next core, whose APIC has this id, on a stack with this end; `arrive` is called there
-/// with its number, and ends in [`serve`]. Whether it works: one that does not may come late, so
-/// its page, its tables and its stack stay as they are.
+/// with its number, and ends in [`serve`].
 pub fn start_one<M: PhysMem>(
     trampoline: &mut Trampoline<M>,
     id: u32,
     stack: u64,
     arrive: extern "C" fn(usize) -> !,
-) -> bool {
+) -> Started {
     let core = count();
     let slot = &SLOTS[core];
     SLOTS[0].apic_id.store(apic::this_id(), Ordering::Relaxed);
     slot.apic_id.store(id, Ordering::Relaxed);
-    trampoline.aim(stack, arrive, core);
+    trampoline.aim(id, stack, arrive, core);
     let before = tsc();
     apic::send_to(id, Message::Init);
     pause(RESET_US);
@@ -134,11 +145,22 @@ pub fn start_one<M: PhysMem>(
         apic::send_to(id, Message::Start(trampoline.number()));
     }
     if !wait_until(ARRIVES_WITHIN_US, is_here) {
-        warn!(
-            "cpu",
-            "the core with APIC id {id} does not answer: left out, and those behind it"
-        );
-        return false;
+        if trampoline.withdraw() {
+            warn!(
+                "cpu",
+                "the core with APIC id {id} does not answer: left out"
+            );
+            return Started::Silent;
+        }
+        // It is on its way.
+        if !wait_until(LEAVES_WITHIN_US, is_here) {
+            warn!(
+                "cpu",
+                "the core with APIC id {id} does not get through its start: left out, and those \
+                 behind it"
+            );
+            return Started::Unusable;
+        }
     }
     let (counter, now) = (slot.counter.load(Ordering::Relaxed), tsc());
     if !(before..=now).contains(&counter) {
@@ -147,10 +169,10 @@ pub fn start_one<M: PhysMem>(
             "the time-stamp counter of the core with APIC id {id} is not the boot core's: left out, \
              and those behind it"
         );
-        return false;
+        return Started::Unusable;
     }
     COUNT.store(core + 1, Ordering::Relaxed);
-    true
+    Started::Works
 }
 
 /// What a core does for good once it has the kernel's page tables: the work of [`scope`], and

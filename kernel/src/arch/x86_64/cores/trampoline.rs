@@ -3,9 +3,15 @@
 //! The page holds the code and, at its end, what that needs: page tables, stack, entry and a table
 //! of segments. `mm::StartPage` has the page and its tables.
 //!
-//! Invariant: the page is written by the boot core only, while no core starts.
+//! One core at a time is asked to come, by its APIC id ([`EXPECTED`]). Before it touches the stack
+//! it takes the id away. A core that comes late does not find its id, and halts without having used
+//! anything.
+//!
+//! Invariant: the page is written by the boot core only, and not between a core's taking its id and
+//! its arrival.
 
 use core::arch::global_asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel_core::addr::{PAGE_SIZE, PhysAddr};
 use kernel_core::phys::PhysMem;
@@ -18,6 +24,12 @@ const CORE_AT: u64 = 0xf18;
 const SEGMENTS_AT: u64 = 0xf20;
 const TABLE_AT: u64 = 0xf40;
 const FAR_AT: u64 = 0xf50;
+const EXPECTED_AT: u64 = 0xf58;
+
+/// The APIC id of the core that is asked to come, or [`NOBODY`].
+static EXPECTED: AtomicU64 = AtomicU64::new(NOBODY);
+/// Larger than any id.
+const NOBODY: u64 = 1 << 32;
 
 /// A segment of 64-bit code, present, ring 0 (Intel SDM volume 3A, 3.4.5).
 const CODE_SEGMENT: u64 = 0x00af_9b00_0000_ffff;
@@ -58,14 +70,40 @@ global_asm!(
     "mov ds, ax",
     "mov es, ax",
     "mov ss, ax",
+    // The id of this core: that of x2APIC (Intel SDM volume 2A, CPUID leaf 0BH), else the one of 8
+    // bits.
+    "xor eax, eax",
+    "cpuid",
+    "cmp eax, 0xb",
+    "jb 2f",
+    "mov eax, 0xb",
+    "xor ecx, ecx",
+    "cpuid",
+    "test ebx, ebx",
+    "jnz 3f",
+    "2:",
+    "mov eax, 1",
+    "cpuid",
+    "shr ebx, 24",
+    "mov edx, ebx",
+    "3:",
     // The page is where this runs; its end has the rest.
     "lea rbx, [rip + hearth_trampoline]",
+    "mov eax, edx",
+    "mov ecx, 1",
+    "shl rcx, 32",
+    "mov rsi, [rbx + 0xf58]",
+    "lock cmpxchg [rsi], rcx",
+    "jne 4f",
     "mov rsp, [rbx + 0xf08]",
     "mov rdi, [rbx + 0xf18]",
     "mov rax, [rbx + 0xf10]",
     "xor ebp, ebp",
     "call rax",
     "ud2",
+    "4:",
+    "hlt",
+    "jmp 4b",
     "hearth_trampoline_end:",
     ".popsection",
 );
@@ -120,12 +158,25 @@ impl<M: PhysMem> Trampoline<M> {
         // Limit and base; selector and offset.
         self.put(TABLE_AT, 23 | (base + SEGMENTS_AT) << 16);
         self.put(FAR_AT, (base + long) | 8 << 32);
+        self.put(EXPECTED_AT, (&raw const EXPECTED) as u64);
     }
 
-    /// What the next core is to begin with.
-    pub(super) fn aim(&mut self, stack: u64, entry: extern "C" fn(usize) -> !, core: usize) {
+    /// The core with this APIC id is to come, and with what it begins.
+    pub(super) fn aim(
+        &mut self,
+        id: u32,
+        stack: u64,
+        entry: extern "C" fn(usize) -> !,
+        core: usize,
+    ) {
         self.put(STACK_AT, stack);
         self.put(ENTRY_AT, entry as usize as u64);
         self.put(CORE_AT, core as u64);
+        EXPECTED.store(id.into(), Ordering::SeqCst);
+    }
+
+    /// No core is to come any more. Whether none has begun: then the stack is free.
+    pub(super) fn withdraw(&mut self) -> bool {
+        EXPECTED.swap(NOBODY, Ordering::SeqCst) != NOBODY
     }
 }

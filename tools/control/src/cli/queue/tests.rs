@@ -139,7 +139,7 @@ fn a_job_is_shown_as_keys_and_values() {
         "JobState=PENDING Reason=Dependency Detail=waits for job 41\n",
         "RunTime=2:03 TimeLimit=UNLIMITED\n",
         "SubmitTime=2026-11-21T00:00:00Z",
-        "NumNodes=3 CPUs/Task=all NodeList=n[0-1,4]\n",
+        "NumNodes=3 NumTasks=3 CPUs/Task=all NodeList=n[0-1,4]\n",
         "Dependency=after-ok:41\n",
         "Command=./solver 'a b'\n",
         "WorkDir=/home/eva\n",
