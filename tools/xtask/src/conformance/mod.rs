@@ -191,7 +191,8 @@ pub fn check_mpi(workspace: &Workspace) -> Result<Checks> {
     MPI.run(workspace, &mpich::ours(workspace))
 }
 
-/// Those of ours are a piece, and each folder of MPICH's suite, which takes hours on emulated nodes.
+/// Those of ours are a piece, and so is each folder of MPICH's suite, which takes hours on emulated
+/// nodes.
 pub const MPI_PIECES: u32 = 1 + mpich::FOLDERS.len() as u32;
 
 /// One of those pieces.
@@ -290,6 +291,9 @@ impl Suite {
         let done = AtomicUsize::new(0);
         let on_nodes = each(nodes.cases, counted, |case| {
             let status = cluster.run(case);
+            if status != 0 {
+                say(LABEL, &format!("{} ends with {status}", case.name));
+            }
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             if done.is_multiple_of(50) {
                 say(
