@@ -288,7 +288,7 @@ impl Server {
                 let call = FileCall::parse(payload).ok()?;
                 let is_known = channel.calls.contains_key(&call.number);
                 if call.run != 0 && call.run != channel.run && !is_known {
-                    if call.run < self.run && !self.told_doubtful.contains(&id.job) {
+                    if call.run < channel.first_run && !self.told_doubtful.contains(&id.job) {
                         self.doubtful.insert(id.job);
                     }
                     channel.refuse(&call);

@@ -363,9 +363,10 @@ pub fn outlive(
     Ok(())
 }
 
-/// The process by which a service carries out the calls of the one job there is.
+/// The process by which a service carries out the calls of the job that called it last: those of
+/// jobs that are over may be there for a moment.
 pub fn worker_pid(service: &str) -> Result<String> {
-    let found = ["-P", service, "-f", "io-worker"];
+    let found = ["-n", "-P", service, "-f", "io-worker"];
     let found = command::run("pgrep".as_ref(), &found, b"", LIMIT)?.expect_code(0)?;
     Ok(found.out().trim().to_owned())
 }

@@ -37,6 +37,10 @@ const MOUNTS_MAX: usize = 64;
 /// The directories that a job sees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounts {
+    /// Tells the job from one of the same number that another control node had: when it was handed
+    /// in, in microseconds since 1970.
+    #[serde(default)]
+    pub identity: u64,
     /// Who its files are read and written as; none: the user who the control node runs as.
     #[serde(default)]
     pub user: Option<User>,
@@ -157,6 +161,7 @@ fn grant_to(
     let sees = |path: &Path| exports.iter().any(|export| path.starts_with(&export.node));
     let working = [working, real].into_iter().find(|path| sees(path));
     Ok(Some(Mounts {
+        identity: crate::clock::unix_us(),
         user,
         exports,
         working: working.unwrap_or_else(|| "/".into()),

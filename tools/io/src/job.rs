@@ -177,6 +177,8 @@ pub struct BadExport {
 pub struct JobFiles {
     /// The job.
     pub job: JobId,
+    /// Tells it from a job of the same number that another control node had.
+    pub identity: u64,
     /// Whose calls they are; `None`: of the user that the service runs as.
     pub user: Option<User>,
     /// What it sees.

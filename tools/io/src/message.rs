@@ -24,7 +24,7 @@ pub const END: &[u8] = b"end";
 /// Number of the call that ends a rank: nodes number theirs from 1.
 pub const LEAVES: u64 = 0;
 /// Another number in each version of these messages: a worker of another one serves nothing.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest packet.
 pub const MAX: usize = MAX_TRANSFER + CALL_LEN;
 
@@ -37,6 +37,8 @@ pub struct Setup {
     pub run: u64,
     /// How long the worker waits for the next service.
     pub lingers_s: u64,
+    /// Of the job: another one may have its number.
+    pub identity: u64,
     /// Who it is; `None`: who it was started as.
     pub user: Option<User>,
     /// What it sees.
@@ -48,7 +50,7 @@ pub struct Setup {
 impl Setup {
     /// Whether a worker with the other serves what this one wants.
     pub fn is_of_same_files(&self, other: &Self) -> bool {
-        (self.version, &self.user) == (other.version, &other.user)
+        (self.version, self.identity, &self.user) == (other.version, other.identity, &other.user)
             && (&self.exports, &self.working) == (&other.exports, &other.working)
     }
 }

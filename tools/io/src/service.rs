@@ -15,7 +15,6 @@ use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -234,7 +233,7 @@ struct Engine {
     server: Server,
     jobs: BTreeMap<JobId, Job>,
     /// Workers of jobs that are over, and until when they may live.
-    ending: Vec<(Child, Instant)>,
+    ending: Vec<(Worker, Instant)>,
     /// A datagram that the socket had no room for.
     unsent: Option<(Vec<u8>, SocketAddr)>,
     started: Instant,
@@ -294,14 +293,7 @@ impl Engine {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Admit(files)) => self.admit(*files),
-                Ok(Order::Add(job, members)) => match self.jobs.get(&job).map(Job::run_found) {
-                    // Of a worker that was found before any of its ranks was known.
-                    Some(Some(run)) if self.server.run_of(job).is_none() => {
-                        self.server.admit_in(job, members, run);
-                    }
-                    Some(_) => self.server.admit(job, members),
-                    None => {}
-                },
+                Ok(Order::Add(job, members)) => self.add(job, members),
                 Ok(Order::Leave(job, rank)) => self.leave(job, rank),
                 Ok(Order::Close(job)) => self.close(job),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
@@ -310,11 +302,24 @@ impl Engine {
         }
     }
 
+    /// Serves more ranks of a job, if it is known.
+    fn add(&mut self, job: JobId, members: Vec<Member>) {
+        match self.jobs.get(&job).map(Job::run_found) {
+            // Of a worker that was found before any of its ranks was known.
+            Some(Some(run)) if self.server.run_of(job).is_none() => {
+                self.server.admit_in(job, members, run);
+            }
+            Some(_) => self.server.admit(job, members),
+            None => {}
+        }
+    }
+
     fn admit(&mut self, files: JobFiles) {
         let mut setup = Setup {
             version: message::VERSION,
             run: 0,
             lingers_s: self.lingers_s,
+            identity: files.identity,
             user: files.user,
             exports: files.exports,
             working: files.working,
@@ -323,7 +328,7 @@ impl Engine {
         let is_same =
             |known: &Job| known.setup.is_of_same_files(&setup) && known.refused == files.refused;
         if known.is_some_and(is_same) {
-            self.server.admit(files.job, files.members);
+            self.add(files.job, files.members);
             return;
         }
         let found = match (known, &files.refused) {
@@ -377,8 +382,7 @@ impl Engine {
         self.server.close(job);
         if let Some(worker) = self.jobs.remove(&job).and_then(|job| job.worker) {
             self.directory.remove(job);
-            let until = Instant::now() + GRACE;
-            self.ending.extend(worker.end().map(|child| (child, until)));
+            self.ending.push((worker, Instant::now() + GRACE));
         }
     }
 
@@ -537,8 +541,7 @@ impl Engine {
             return;
         };
         self.server.begin_again(id);
-        let child = worker.child.map(|child| (child, Instant::now()));
-        self.ending.extend(child);
+        self.ending.push((worker, Instant::now()));
         let why = why.unwrap_or_else(|| {
             "the process that carried its calls out has ended; calls under way gave EIO".to_owned()
         });
@@ -574,8 +577,13 @@ impl Engine {
     /// Takes leave of workers that have ended, and ends those that do not.
     fn bury(&mut self) {
         let now = Instant::now();
-        self.ending
-            .retain_mut(|(child, until)| match child.try_wait() {
+        self.ending.retain_mut(|(worker, until)| {
+            let heard = worker.end();
+            let Some(child) = &mut worker.child else {
+                // It ends by itself, or when no service comes.
+                return !heard && now < *until;
+            };
+            match child.try_wait() {
                 Ok(Some(_)) | Err(_) => false,
                 Ok(None) => {
                     if now >= *until {
@@ -583,7 +591,8 @@ impl Engine {
                     }
                     true
                 }
-            });
+            }
+        });
     }
 
     /// Waits until something is to be done, not at all where datagrams may wait (`more`). Gives

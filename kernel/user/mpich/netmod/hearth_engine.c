@@ -34,7 +34,8 @@
  * two packets. */
 #define BULKS 256
 #define RECEIVES 256
-#define UNDER_WAY (UNMATCHED + BULKS + RECEIVES)
+/* Exchanges and barriers count among the packets, and are in `tasks`. */
+#define UNDER_WAY (PACKETS + UNMATCHED + BULKS + RECEIVES)
 #define LIST_MOST (LOOK_MOST + SCAN + PACKETS + 1)
 /* Messages that wait at a rank of all others together, of the 4,096 that the kernel keeps. */
 #define UNMATCHED_OF_ALL 2048

@@ -227,6 +227,7 @@ impl Joins {
                     });
                     self.service.admit(JobFiles {
                         job: id,
+                        identity: job.identity,
                         user: job.user,
                         exports: job.exports,
                         working: job.working,

@@ -128,6 +128,8 @@ pub enum Order {
 pub struct ServedJob {
     /// The job, as its nodes know it.
     pub job: u64,
+    /// Tells it from a job of the same number that another control node had.
+    pub identity: u64,
     /// Who its files are read and written as; absent: the user who control runs as.
     #[schema(value_type = Option<Object>)]
     pub user: Option<User>,

@@ -95,6 +95,7 @@ impl Served {
         let members = self.members(endpoint, job, |_, of| of == service);
         Order::Serve(ServedJob {
             job: job.0,
+            identity: self.mounts.identity,
             user: self.mounts.user.clone(),
             exports: self.mounts.exports.clone(),
             working: self.mounts.working.clone(),
@@ -194,6 +195,7 @@ impl IoServices {
             Kind::None => {}
             Kind::Own(service) => service.admit(JobFiles {
                 job,
+                identity: mounts.identity,
                 user: mounts.user.clone(),
                 exports: mounts.exports.clone(),
                 working: mounts.working.clone(),

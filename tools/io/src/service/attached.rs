@@ -80,6 +80,8 @@ pub struct Worker {
     pub socket: UnixDatagram,
     /// It serves.
     pub ready: bool,
+    /// It has been told that its job is over.
+    told_end: bool,
     /// Calls that it has not taken.
     pub queue: Queue,
     /// Calls that it has not answered.
@@ -166,6 +168,7 @@ impl Worker {
             child,
             socket,
             ready: false,
+            told_end: false,
             queue: Queue::default(),
             open: BTreeSet::new(),
         }
@@ -190,15 +193,21 @@ impl Worker {
         }
     }
 
-    /// The job is over. One that does not hear of it ends when no service comes.
-    pub fn end(self) -> Option<Child> {
-        let _ = self.socket.send(message::END);
-        self.child
+    /// Says that the job is over; whether the worker has heard it, or is gone. One that has many
+    /// calls before it hears of it later.
+    pub fn end(&mut self) -> bool {
+        if !self.told_end {
+            let sent = self.socket.send(message::END);
+            self.told_end = !sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        }
+        self.told_end
     }
 }
 
 fn connect(address: &SockAddr) -> io::Result<UnixDatagram> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
+    // A worker that takes leave of nobody, or stands still, has no room for another service.
+    socket.set_write_timeout(Some(ANSWERS_WITHIN))?;
     socket.connect(address)?;
     Ok(UnixDatagram::from(OwnedFd::from(socket)))
 }

@@ -86,6 +86,7 @@ pub fn files(exports: Vec<Export>, working: &Path) -> JobFiles {
     };
     JobFiles {
         job: JOB,
+        identity: 1,
         user: None,
         exports,
         working: working.into(),

@@ -62,6 +62,7 @@ fn a_job_waits_for_an_io_service_and_no_longer_than_a_launch_may_take() {
     let with_files = |lab: &Lab| {
         let mut submission = lab.submission(2, None);
         submission.terms.mounts = Some(Mounts {
+            identity: 1,
             user: None,
             exports: Vec::new(),
             working: "/".into(),
