@@ -315,11 +315,12 @@ impl Cluster {
                 return Ok(());
             }
             if Instant::now() > end {
-                bail!(
-                    "waited {} s for {what}; nodes are {}",
-                    limit.as_secs(),
-                    Value::Array(nodes)
-                );
+                let of = |node: &Value| {
+                    format!("{} {} (job {})", node["name"], node["state"], node["job"])
+                };
+                let nodes: Vec<String> = nodes.iter().map(of).collect();
+                let (limit, nodes) = (limit.as_secs(), nodes.join(", "));
+                bail!("waited {limit} s for {what}; nodes are {nodes}");
             }
             std::thread::sleep(Duration::from_millis(200));
         }
