@@ -15,7 +15,8 @@ use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::key::{Direction, Key};
 use crate::wire::window::ReplayWindow;
 
-/// A service that says nothing for so long, while calls are under way, is dead: they fail.
+/// A service that says nothing for so long, while calls are under way, is dead: they fail. People
+/// start one again within two minutes, and a job that waits longer holds its nodes for nothing.
 pub const SILENCE: Micros = Micros::from_secs(120);
 /// How often a call is repeated that the service knows of: only its reply can be lost.
 const PENDING_AGAIN: Micros = Micros::from_secs(1);

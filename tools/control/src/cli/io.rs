@@ -44,8 +44,9 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 The control node wants services where its configuration has files.service = \"joined\", and says in files.export which
 directories jobs see: under the same paths on each machine with a service. Needs an operator's token
 (`hearth token create --role operator`). Run it as root, so that it can be the users of jobs; as another user it serves
-that user's jobs alone. On SIGTERM it ends. The processes that carry calls out wait two minutes for the next one: when
-that is started in time, calls go on and nothing fails. Under systemd set KillMode=process, or they are ended with it.")]
+that user's jobs alone. On SIGTERM it ends. The processes that carry calls out wait two minutes for the next one:
+when that is started in time, calls go on and nothing fails. Under systemd set KillMode=process, or they are ended
+with it.")]
 pub struct Options {
     /// The control node, at the address of its `hearth serve --listen`; the same as --host.
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["host", "cluster", "state_dir"])]

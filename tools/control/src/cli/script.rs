@@ -47,7 +47,8 @@ pub enum ScriptError {
     Late(usize),
     /// A second program.
     #[error(
-        "line {line}: a second program after that of line {first}; a job runs one program on its nodes. Submit another job for it, and let it wait with --after-ok JOB"
+        "line {line}: a second program after that of line {first}; a job runs one program on its \
+         nodes. Submit another job for it, and let it wait with --after-ok JOB"
     )]
     Second {
         /// The line.
@@ -57,7 +58,8 @@ pub enum ScriptError {
     },
     /// A command that only a shell knows.
     #[error(
-        "line {line}: `{word}` is a command of a shell, and nodes have none; leave the line out, and use --env and --chdir for variables and the directory"
+        "line {line}: `{word}` is a command of a shell, and nodes have none; leave the line out, and use \
+         --env and --chdir for variables and the directory"
     )]
     Command {
         /// The line.

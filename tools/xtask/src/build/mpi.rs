@@ -120,7 +120,7 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     if !is_configured(&build, &prefix) {
         let _ = fs::remove_dir_all(&build);
         fs::create_dir_all(&build).with_context(|| format!("making {}", build.display()))?;
-        say("mpi", "configuring MPICH, about two minutes");
+        say("mpi", "configuring MPICH, about a minute");
         let (site, cache) = (root.join("config.site"), root.join("config.cache"));
         fs::write(&site, SITE).with_context(|| format!("writing {}", site.display()))?;
         let _ = fs::remove_file(&cache);
