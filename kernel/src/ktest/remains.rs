@@ -306,6 +306,7 @@ impl Control {
         let program = &self.programs[self.launched];
         let spec = JobSpec {
             job: JobId(self.launched as u64 + 1),
+            submitted_us: 1,
             places: vec![PlaceSpec {
                 node: NODE,
                 ranks: 1,
