@@ -169,10 +169,11 @@ fn a_large_program_is_read_as_fast_as_the_link_goes() {
     for (rate, queue, limit_percent) in [
         (6_250_000, 1 << 20, 110),
         (62_500_000, 1 << 20, 112),
-        (6_250_000, 64 << 10, 114),
+        (6_250_000, 64 << 10, 117),
     ] {
         let mut setup = one_node();
         setup.wiring.rate = 8 * rate;
+        setup.control_factor = (1_250_000_000 / rate) as u32;
         setup.wiring.queue_bytes = queue;
         let mut plan = one_job(Vec::new());
         plan.launch_at = launch_at;

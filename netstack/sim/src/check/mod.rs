@@ -1,6 +1,7 @@
 //! What every change of the protocols has to pass: random scenarios, and the goals of the methods.
 //!
-//! Key types: [`crate::random::Family`], [`goals::Goal`], [`Score`]. Neighbour: `bin/hearth-sim.rs` prints
+//! Key types: [`goals::Goal`], [`Score`]. Neighbours: [`crate::random::Family`] has the random
+//! scenarios, `bin/hearth-sim.rs` prints
 //! what comes of them.
 //!
 //! Invariants: a run that fails is told with the command that replays it, and keeps no other run

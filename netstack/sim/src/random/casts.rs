@@ -26,8 +26,8 @@ const BYTES_MOST: u64 = 12_000_000;
 const FAR_CASTS: u64 = 8;
 const FAR_NS: u64 = 2_000_000;
 
-/// The same clusters and faults, most casts by the published scheme with any of its options; casts of
-/// different rates.
+/// The same clusters and faults, most casts by the published scheme with any of its options; casts
+/// of different rates.
 pub fn wide(seed: u64) -> Setup {
     let mut setup = plain(seed);
     let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7769_6465);
