@@ -10,7 +10,7 @@ use super::wire::{FileCall, FileData, FileFetch, FileReply, Standing, channel_of
 use super::{Call, ChannelId, EARLY, Layout, NOT_CARRIED_OUT, Reply, WINDOW, first_fragments};
 use crate::ids::{BootEpoch, NodeId};
 use crate::time::{Instant, Micros};
-use crate::transport::pull::Puller;
+use crate::transport::pull::{Order, Puller};
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::key::{Direction, Key};
 use crate::wire::window::ReplayWindow;
@@ -113,7 +113,7 @@ impl Client {
             sequence: 0,
             next: 1,
             calls: BTreeMap::new(),
-            puller: Puller::new(MOST_FRAGMENTS),
+            puller: Puller::new(MOST_FRAGMENTS, Order::OfAll),
             serving: VecDeque::new(),
             completed: VecDeque::new(),
             heard: Instant::ZERO,

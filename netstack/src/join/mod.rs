@@ -89,6 +89,14 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// What holds where nothing else was said.
+    pub const DEFAULT: Timing = Timing {
+        heartbeat: Micros::from_secs(1),
+        lost_after: Micros::from_secs(6),
+        reboot_silence: Micros::from_millis(2_500),
+        keep_job: Micros::from_secs(600),
+    };
+
     /// Silence after which the control node probes a node; it has one heartbeat interval then.
     pub(crate) fn suspicious_after(&self) -> Micros {
         Micros(self.lost_after.0.saturating_sub(self.heartbeat.0))
@@ -97,11 +105,6 @@ impl Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing {
-            heartbeat: Micros::from_secs(1),
-            lost_after: Micros::from_secs(6),
-            reboot_silence: Micros::from_millis(2_500),
-            keep_job: Micros::from_secs(600),
-        }
+        Timing::DEFAULT
     }
 }

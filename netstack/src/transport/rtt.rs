@@ -1,8 +1,8 @@
 //! Round-trip estimate and the time-out derived from it.
 //!
 //! Source: RFC 6298 (Jacobson's estimator), with a finer granularity and bounds for a cluster's
-//! network. Answers echo the attempt they belong to, so every one of them is a sample (Karn's
-//! restriction is not needed).
+//! network; RFC 9002 for when something that was overtaken is lost. Who samples keeps to Karn's
+//! rule: what was asked for twice is no sample.
 
 use crate::time::Micros;
 
@@ -14,17 +14,24 @@ const LONGEST: Micros = Micros::from_secs(2);
 /// with other nodes grows by between two samples; and a busy control node answers late, not never.
 /// Lost fragments in the middle of a request are noticed long before.
 const MARGIN: Micros = Micros::from_millis(20);
+/// What was overtaken may be late by an eighth of a round trip, and by a granule of the timer
+/// (RFC 9002, section 6.1.2: kTimeThreshold, kGranularity).
+const LATE_PART: u64 = 8;
+/// See [`LATE_PART`].
+const GRANULARITY: Micros = Micros::from_millis(1);
 
 /// Smoothed round trip and its variation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RttEstimator {
     smoothed: Option<u64>,
     variation: u64,
+    latest: u64,
 }
 
 impl RttEstimator {
     pub(crate) fn sample(&mut self, rtt: Micros) {
         let rtt = rtt.min(LONGEST).0;
+        self.latest = rtt;
         match self.smoothed {
             None => {
                 self.smoothed = Some(rtt);
@@ -37,9 +44,10 @@ impl RttEstimator {
         }
     }
 
-    /// Smoothed round trip; a quarter of the initial time-out before the first sample.
-    pub(crate) fn smoothed(&self) -> Micros {
-        self.smoothed.map_or(Micros(INITIAL.0 / 4), Micros)
+    /// What was overtaken is lost so long after it was asked for (RFC 9002, section 6.1.2).
+    pub(crate) fn loss_delay(&self) -> Micros {
+        let longest = self.smoothed.unwrap_or(INITIAL.0).max(self.latest);
+        Micros(longest + (longest / LATE_PART).max(GRANULARITY.0))
     }
 
     /// How long to wait for an answer.
