@@ -11,6 +11,7 @@ use super::{Call, ChannelId, EARLY, Layout, NOT_CARRIED_OUT, Reply, WINDOW, firs
 use crate::ids::{BootEpoch, NodeId};
 use crate::time::{Instant, Micros};
 use crate::transport::pull::{Order, Puller};
+use crate::transport::retry::Backoff;
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::key::{Direction, Key};
 use crate::wire::window::ReplayWindow;
@@ -464,9 +465,9 @@ impl Client {
         let mut pending = self.calls.remove(&number).expect("a call that is due");
         let wait = match pending.known {
             true => PENDING_AGAIN,
-            false => timeout.saturating_mul(1 << pending.tries.min(16)),
+            false => Backoff::new(timeout, PENDING_AGAIN).after(pending.tries),
         };
-        pending.due = now + wait.min(PENDING_AGAIN);
+        pending.due = now + wait;
         pending.sent = Some(now);
         pending.tries = pending.tries.saturating_add(1);
         pending.early = early;

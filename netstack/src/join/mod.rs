@@ -15,6 +15,7 @@ mod slot;
 use core::fmt;
 
 use crate::time::Micros;
+use crate::transport::liveness::Patience;
 
 /// Why the control node refuses a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,9 +98,11 @@ impl Timing {
         keep_job: Micros::from_secs(600),
     };
 
-    /// Silence after which the control node probes a node; it has one heartbeat interval then.
-    pub(crate) fn suspicious_after(&self) -> Micros {
-        Micros(self.lost_after.0.saturating_sub(self.heartbeat.0))
+    /// What the control node has with a node: it asks once, and the node has one heartbeat
+    /// interval then.
+    pub(crate) fn patience(&self) -> Patience {
+        let quiet = Micros(self.lost_after.0.saturating_sub(self.heartbeat.0));
+        Patience::new(quiet, self.heartbeat, 1, self.lost_after)
     }
 }
 

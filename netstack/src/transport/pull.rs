@@ -17,12 +17,11 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::retry::{Backoff, REORDERED};
 use super::rtt::RttEstimator;
 use super::window::Window;
 use crate::time::{Instant, Micros};
 
-/// How many later ones may overtake a fragment before it counts as lost (RFC 9002).
-const REORDERED: u64 = 3;
 /// A request is put off until the window has room for so many fragments, or a quarter of it, or all
 /// that is wanted of the buffer: one small request a fragment would cost as many datagrams one way
 /// as the other. It is sixteen, so that they are one datagram in seventeen at most.
@@ -98,7 +97,7 @@ impl<K: Copy + Ord> Puller<K> {
     pub(crate) fn new(most: u32, keeps: Order) -> Self {
         Self {
             keeps,
-            rtt: RttEstimator::default(),
+            rtt: RttEstimator::of_control(),
             window: Window::new(most),
             wanted: BTreeMap::new(),
             under_way: VecDeque::new(),
@@ -285,11 +284,7 @@ impl<K: Copy + Ord> Puller<K> {
     }
 
     fn patience(&self) -> Micros {
-        let doubled = self
-            .rtt
-            .timeout()
-            .saturating_mul(1 << self.timeouts.min(16));
-        doubled.min(SLOWEST)
+        Backoff::new(self.rtt.timeout(), SLOWEST).after(self.timeouts)
     }
 
     /// How many fragments of the next buffer may be asked for now.
