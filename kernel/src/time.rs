@@ -48,6 +48,13 @@ pub fn unix_micros() -> u64 {
     origin + now().as_micros()
 }
 
+/// Now, as the times of a file have it: seconds since 1970, and nanoseconds.
+pub fn of_files() -> (i64, u32) {
+    let micros = unix_micros();
+    let nanoseconds = micros % 1_000_000 * 1_000;
+    ((micros / 1_000_000) as i64, nanoseconds as u32)
+}
+
 /// The instant at which the time-stamp counter was `tsc`.
 pub fn at_tsc(tsc: u64) -> Instant {
     let Some(clock) = CLOCK.get() else {

@@ -217,6 +217,8 @@ int main(int argc, char **argv) {
     long operations = argc > 2 ? atol(argv[2]) : 1000;
     for (int i = 0; i < 20; i++)
         below(2);
+    // A directory to work in.
+    must(argc < 4 || chdir(argv[3]) == 0, "chdir");
     fd = open("random", O_RDWR | O_CREAT | O_TRUNC, 0644);
     appends = open("random", O_WRONLY | O_APPEND);
     must(fd >= 0 && appends >= 0, "open");

@@ -1,5 +1,6 @@
 // Calls on files, each with its result: what it prints on a node is what it prints on Linux. It works
-// in the directory in which it is started, and leaves it as it was but for `kept.txt`.
+// in the directory in which it is started, or in one that it makes in the directory that it is given,
+// and leaves it as it was but for `kept.txt`.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -59,9 +60,13 @@ static void about(const char *path) {
            S_ISDIR(info.st_mode) ? 0 : (long)info.st_size);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     umask(022);
+    if (argc > 1) {
+        snprintf(buffer, sizeof buffer, "%s/files-XXXXXX", argv[1]);
+        SAY(chdir(mkdtemp(buffer)));
+    }
     SAY(mkdir("work", 0777));
     SAY(mkdir("work", 0777));
     SAY(chdir("work"));

@@ -45,6 +45,7 @@ errnos! {
     ENOMEM = 12, "out of memory";
     EACCES = 13, "permission denied";
     EFAULT = 14, "bad address";
+    EBUSY = 16, "in use";
     EEXIST = 17, "exists already";
     EXDEV = 18, "on another file system";
     ENODEV = 19, "no such device";
@@ -53,13 +54,17 @@ errnos! {
     EINVAL = 22, "invalid argument";
     EMFILE = 24, "too many open files";
     ENOTTY = 25, "not a terminal";
+    EFBIG = 27, "file too large";
     ENOSPC = 28, "no room for another";
     ESPIPE = 29, "cannot seek";
     EROFS = 30, "read-only file system";
     EPIPE = 32, "broken pipe";
     ERANGE = 34, "out of range";
     ENAMETOOLONG = 36, "name too long";
+    ENOLCK = 37, "no room for another lock";
     ENOSYS = 38, "not implemented";
+    ENOTEMPTY = 39, "directory not empty";
+    ELOOP = 40, "too many symbolic links";
     ENODATA = 61, "no data available";
     EPROTO = 71, "the other side means something else";
     EOVERFLOW = 75, "value too large";

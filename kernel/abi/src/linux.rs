@@ -134,6 +134,8 @@ pub mod open {
     pub const NONBLOCK: u64 = 0o4000;
     /// An error when it is none.
     pub const DIRECTORY: u64 = 0o20_0000;
+    /// An error when it is a symbolic link.
+    pub const NO_FOLLOW: u64 = 0o40_0000;
     /// Not kept over execve.
     pub const CLOEXEC: u64 = 0o200_0000;
     /// Names it, and no more.
@@ -254,6 +256,8 @@ pub mod mode {
     pub const DIRECTORY: u32 = 0o04_0000;
     /// A regular file.
     pub const REGULAR: u32 = 0o10_0000;
+    /// A symbolic link.
+    pub const LINK: u32 = 0o12_0000;
 }
 
 /// Types of the auxiliary vector.

@@ -15,6 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::files::temporary::Temporary;
 use kernel_core::logring::Cursor;
 use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
@@ -84,6 +85,8 @@ pub struct Node {
     mailbox: Option<Mailbox>,
     warm: WarmTable,
     objects: Objects,
+    /// `/tmp` of the job.
+    temporary: Temporary,
     casts: Casts,
     seats: Seats,
     /// Whose services it is now ([`Ranks::rank`](super::services::Ranks::rank)).
@@ -129,6 +132,7 @@ impl Node {
             mailbox: None,
             warm: WarmTable::new(WarmTable::default_limit(frames)),
             objects: Objects::new(Objects::default_limit(frames)),
+            temporary: Temporary::default(),
             casts: Casts::default(),
             seats: Seats::new(),
             present: LocalRank::FIRST,

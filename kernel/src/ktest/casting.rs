@@ -27,8 +27,8 @@ use super::wire::{CARD_MAC, Wire};
 use super::{Outcome, check};
 use crate::agent::cast::store::Places;
 use crate::agent::cast::{BUFFERS, CREDIT, Casts};
-use crate::arch::entropy;
 use crate::arch::test_programs::TOUCHED_PAGES;
+use crate::arch::{self, entropy};
 use crate::drivers::nic::FRAME_MAX;
 use crate::mm::{self, DirectMap};
 use crate::net::frame::UdpFrame;
@@ -121,6 +121,19 @@ impl Store for Far {
     }
 }
 
+/// Bytes that only datagrams of data have.
+const FULL: usize = 1_000;
+
+/// What a node did for a cast: datagrams of data that it took and served, and the instructions, all
+/// other datagrams of the cast included.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    taking: u64,
+    taken: u64,
+    serving: u64,
+    served: u64,
+}
+
 /// This node, the source, another member, and the wire between them.
 struct Bench {
     now: Instant,
@@ -132,6 +145,7 @@ struct Bench {
     source: Source,
     dealer: Far,
     other: Option<(Member, Far)>,
+    counts: Counts,
     events: Vec<SourceEvent>,
 }
 
@@ -171,6 +185,7 @@ impl Bench {
             source: Source::new(source, now),
             dealer,
             other: None,
+            counts: Counts::default(),
             events: Vec::new(),
         }
     }
@@ -227,6 +242,7 @@ impl Bench {
             } else {
                 OTHER
             };
+            self.counts.served += u64::from(frame.len() > FULL);
             self.arrive(NODE, addr, &frame[42..]);
         }
         while let Some(event) = self.source.poll_event() {
@@ -250,6 +266,8 @@ impl Bench {
             casts,
             objects,
             warm,
+            wire,
+            counts,
             ..
         } = self;
         let mut places = Places {
@@ -261,12 +279,19 @@ impl Bench {
         while more {
             more = stack.poll(now, &mut |arrival| {
                 if let Arrival::Peer(arrived) = arrival {
+                    let began = arch::tsc();
                     casts.handle_datagram(now, arrived.from, arrived.bytes, &mut places);
+                    counts.taking += arch::tsc() - began;
+                    counts.taken += u64::from(arrived.bytes.len() > FULL);
                 }
             });
         }
         casts.take_events(now, &mut places, &|job| job == JOB);
+        let (began, sent) = (arch::tsc(), wire.sent());
         casts.transmit(now, stack, buffer, &mut places);
+        if wire.sent() > sent {
+            counts.serving += arch::tsc() - began;
+        }
         casts.take_events(now, &mut places, &|job| job == JOB);
     }
 
@@ -383,6 +408,36 @@ pub fn receive() -> Outcome {
         bench.check_frames()?;
     }
     Ok(())
+}
+
+/// What a cast costs a node that gets it and gives it on, in instructions by datagram of data: to
+/// take one, with its hash and its place in the store, and to serve one, but for frame and card.
+pub fn cost() -> Result<(u64, u64), String> {
+    const TIMES: u64 = 64;
+    let bytes = content(600_000);
+    let (object, dealer) = Far::new(&bytes, true)?;
+    let (_, empty) = Far::new(&bytes, false)?;
+    let mut bench = Bench::new(dealer, WarmTable::new(0));
+    let mut config = member(OTHER, OTHER_MAC);
+    config.node = NodeId(2);
+    bench.other = Some((Member::new(config, bench.now), empty));
+    bench.cast(&object, Purpose::Program, false)?;
+    bench.run_until(Bench::finished)?;
+    let counts = bench.counts;
+    check!(
+        counts.taken > 100 && counts.served > 100,
+        "{} taken, {} served",
+        counts.taken,
+        counts.served
+    );
+    // The test's wire is no card: what it takes is left out.
+    let (began, datagram) = (arch::tsc(), [7; netstack::MAX_DATAGRAM]);
+    for _ in 0..TIMES {
+        bench.stack.send_peer(OTHER, OTHER_MAC, &datagram);
+    }
+    let frame = (arch::tsc() - began) / TIMES;
+    let served = (counts.serving / counts.served).saturating_sub(frame);
+    Ok((counts.taking / counts.taken, served))
 }
 
 /// A cast that is cancelled midway, or is refused for want of memory, leaves nothing.

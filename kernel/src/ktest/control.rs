@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use kernel_core::files::temporary::Temporary;
 use kernel_core::objects::{Kept, ObjectId, Objects, Part, Spec};
 use kernel_core::pagehash::PageHashes;
 use kernel_core::retention::{self, WarmTable};
@@ -75,6 +76,8 @@ pub struct FakeControl {
     pub warm: WarmTable,
     /// The objects in the node's memory.
     pub objects: Objects,
+    /// `/tmp` of the job.
+    pub temporary: Temporary,
     /// A broadcast of the program.
     pub cast: Option<FakeCast>,
     /// The job's connection table, there when `poll` has been called so often.
@@ -148,6 +151,7 @@ impl FakeControl {
             retention: Retention::NOTHING,
             warm: WarmTable::new(u64::MAX),
             objects: Objects::new(u64::MAX),
+            temporary: Temporary::default(),
             cast: None,
             table: None,
             table_after: 0,
@@ -487,6 +491,10 @@ impl NodeServices for FakeControl {
 
     fn warm(&mut self) -> &mut WarmTable {
         &mut self.warm
+    }
+
+    fn temporary(&mut self) -> &mut Temporary {
+        &mut self.temporary
     }
 
     fn objects(&mut self) -> &mut Objects {

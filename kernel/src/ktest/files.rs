@@ -222,7 +222,7 @@ pub fn calls() -> Outcome {
 pub fn missing() -> Outcome {
     let mut script = Script::new();
     let path = script.string("/with/data");
-    let new = script.string("/tmp/new");
+    let new = script.string("/data/new");
     let none = script.string("/with/none");
     let field = utsname::FIELD as u64;
     script

@@ -274,6 +274,8 @@ fn each(mut call: impl FnMut(u64)) -> u64 {
 
 /// Counts, and prints what the benchmark reads.
 pub fn cost() -> Outcome {
+    let (take, serve) = super::casting::cost()?;
+    console::raw(format_args!("packet-cost cast take={take} serve={serve}\n"));
     let mut cards = drivers::start_cards(Signal::Msix);
     check!(cards.len() == 2, "{} cards", cards.len());
     let second = cards.pop().ok_or("no card")?;

@@ -114,6 +114,11 @@ impl Wire {
         self.0.lock().to_card.push_back(frame.to_vec());
     }
 
+    /// Frames that the card sent and nobody has taken.
+    pub fn sent(&self) -> usize {
+        self.0.lock().from_card.len()
+    }
+
     /// Takes the next frame the card sent.
     pub fn take_frame(&self) -> Option<Vec<u8>> {
         self.0.lock().from_card.pop_front()

@@ -24,6 +24,11 @@ impl Hardware {
     pub const fn new() -> Self {
         Self(DirectMap)
     }
+
+    /// Its memory.
+    pub const fn memory(&self) -> &DirectMap {
+        &self.0
+    }
 }
 
 impl Machine for Hardware {

@@ -230,6 +230,7 @@ impl Process {
         let (retained, counts) = memory.retire(&mut Attended::new(services), &self.policy);
         services.set_running(retained.as_ref().map(Running::kept));
         // Nothing maps its files any more.
+        self.leave_temporary(services);
         self.files.release();
         services.objects().sweep(&mut machine);
         // Before anything waits for the network.

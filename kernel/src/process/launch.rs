@@ -152,6 +152,7 @@ fn load_first(
     process.account.pages_discarded = warm.discarded;
     // Before anything waits: others may want what this node is warm for.
     process.show_pages(services);
+    process.join_temporary(services);
     Ok((process, head))
 }
 
@@ -181,6 +182,7 @@ fn load_others(
             .map_err(|_| refusal::no_memory(services.objects().file_bytes()))?;
         let mut process = Process::new(launch, local, cores, memory, policy);
         process.show_pages(services);
+        process.join_temporary(services);
         prepared.processes.push(process);
     }
     Ok(())
@@ -358,6 +360,11 @@ impl Process {
             .map_or_else(Vec::new, |name| name.to_vec());
         if block.envp.contains(&QUIET) {
             services.be_quiet();
+        }
+        for entry in &block.envp {
+            if let Some(path) = entry.strip_prefix(launch_block::TMP_EXPORT) {
+                services.temporary().set_outside(path, time::of_files());
+            }
         }
         self.files = JobFiles::take(services, &block.files)?;
         if let Some(service) = &self.spec.files {

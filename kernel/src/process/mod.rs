@@ -161,7 +161,7 @@ fn check_frames(services: &mut dyn NodeServices, own: usize) {
         panic!("counts of frames do not add up: {sum}");
     }
     let warm = services.warm().pages();
-    let objects = services.objects().pages();
+    let objects = services.objects().pages() + services.temporary().frames();
     assert!(
         usage.user == 0 && usage.retained == warm && usage.object == objects,
         "frames of no program: {usage:?}, {warm} pages are warm, {objects} of objects"

@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 
 use kernel_core::addr::{PhysAddr, VirtAddr};
+use kernel_core::files::temporary::Temporary;
 use kernel_core::objects::Objects;
 use kernel_core::retention::{ProgramId, Resident, Retained, WarmTable};
 use netstack::ids::{CallId, LocalRank, Rank, RequestId};
@@ -205,6 +206,9 @@ pub trait NodeServices {
     fn shipping(&mut self) -> Option<&mut Shipping> {
         None
     }
+
+    /// What the ranks of the job have in `/tmp` on this node.
+    fn temporary(&mut self) -> &mut Temporary;
 
     /// The data that the ranks of the job exchange.
     fn exchange(&mut self) -> &mut Exchange;

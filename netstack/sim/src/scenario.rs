@@ -3,12 +3,15 @@
 use netstack::ids::{JobId, NodeId};
 use netstack::retention::{Keep, Retention, Reuse};
 use netstack::rng::Rng;
-use netstack::time::{Instant, Micros};
+use netstack::time::Micros;
 
-use crate::attacker::Attack;
-use crate::network::LinkParams;
-use crate::program::{Plan, Step, Weight};
-use crate::world::{Failure, Fault, Setup, Summary, World};
+use crate::jobs::plan::Jobs;
+use crate::jobs::program::{Plan, Step, Weight};
+use crate::net::attacker::Attack;
+use crate::net::fabric::Noise;
+use crate::setup::{Fault, Setup};
+use crate::summary::Summary;
+use crate::world::World;
 
 /// A named run.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +26,7 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 11] = [
+pub const ALL: [Scenario; 10] = [
     Scenario {
         name: "join",
         about: "all nodes join through 10 % loss, reordering and duplication; control restarts",
@@ -84,12 +87,6 @@ pub const ALL: [Scenario; 11] = [
         nodes: 1024,
         build: relaunch,
     },
-    Scenario {
-        name: "swarm",
-        about: "everything at once, drawn from the seed",
-        nodes: 0,
-        build: swarm,
-    },
 ];
 
 impl Scenario {
@@ -107,59 +104,63 @@ impl Scenario {
     pub fn run(&self, seed: u64, nodes: usize, attack: Attack) -> Result<Summary, String> {
         let mut setup = self.setup(seed, nodes);
         setup.attack = attack;
-        World::new(setup).run().map_err(|failure| {
-            let report = self.explain(seed, nodes, &failure);
-            report + &attack.to_options()
+        World::new(setup)?.run().map_err(|failure| {
+            let (name, attack) = (self.name, attack.to_options());
+            let replay = format!("cargo xtask sim {name} --seed {seed} --nodes {nodes}{attack}");
+            format!("{failure}\nreplay: {replay}")
         })
     }
-
-    fn explain(&self, seed: u64, nodes: usize, failure: &Failure) -> String {
-        format!(
-            "{}\n{} failed at {} s: {}\nreplay: cargo xtask sim {} --seed {seed} --nodes {nodes}",
-            failure.trace.join("\n"),
-            self.name,
-            failure.at,
-            failure.what,
-            self.name,
-        )
-    }
 }
 
-fn at_ms(millis: u64) -> Instant {
-    Instant::from_micros(millis * 1000)
+pub(crate) fn at_ms(millis: u64) -> u64 {
+    millis * 1_000_000
 }
 
-/// A cluster on a lossy network whose nodes boot within `spread` of each other.
-fn cluster(seed: u64, nodes: usize, loss_percent: u32, spread: Micros) -> (Setup, Rng) {
+/// A quiet gigabit network of nodes that faults switch on, which join control.
+pub fn quiet(seed: u64, nodes: usize) -> Setup {
+    let mut setup = Setup::quiet(seed, nodes as u32);
+    setup.wiring.rate = 1_000_000_000;
+    setup.wiring.latency_ns = 50_000;
+    setup.wiring.queue_bytes = 1 << 20;
+    setup.control_factor = 10;
+    setup.noise.jitter_ns = 5_000;
+    setup.real = true;
+    setup.boot_within_ns = None;
+    setup.jobs = Some(Jobs::default());
+    setup
+}
+
+/// A cluster whose network loses, reorders and duplicates so many datagrams each, and whose nodes
+/// boot within `spread` of each other.
+pub(crate) fn cluster(seed: u64, nodes: usize, loss_percent: u32, spread: Micros) -> (Setup, Rng) {
     let mut rng = Rng::new(seed ^ 0x7363_656e_6172_696f);
-    let boot = |index| {
-        let at = Instant::ZERO + Micros(rng.below(spread.0 + 1));
-        (at, Fault::Boot(index))
+    let mut setup = quiet(seed, nodes);
+    setup.wiring.latency_ns = 200_000;
+    setup.noise = Noise {
+        loss_ppm: loss_percent * 10_000,
+        duplicate_ppm: loss_percent * 10_000,
+        reorder_ppm: loss_percent * 10_000,
+        reorder_ns: 20_000_000,
+        jitter_ns: 300_000,
     };
-    let faults = (0..nodes).map(boot).collect();
-    let setup = Setup {
-        attack: Attack::default(),
-        seed,
-        nodes,
-        links: LinkParams::lossy(loss_percent),
-        control_inbox: 256,
-        control_service: Micros(10),
-        warm_pages: 4096,
-        plans: Vec::new(),
-        faults,
-        deadline: at_ms(600_000),
-    };
+    let boot = |node| (rng.below(spread.0 + 1) * 1000, Fault::Boot(node));
+    setup.faults = (0..nodes as u32).map(boot).collect();
     (setup, rng)
 }
 
-fn ids(nodes: impl IntoIterator<Item = usize>) -> Vec<NodeId> {
+/// What jobs of a setup are.
+pub(crate) fn jobs_of(setup: &mut Setup) -> &mut Jobs {
+    setup.jobs.get_or_insert_default()
+}
+
+pub(crate) fn ids(nodes: impl IntoIterator<Item = usize>) -> Vec<NodeId> {
     nodes
         .into_iter()
         .map(|index| NodeId(index as u32))
         .collect()
 }
 
-const LIGHT: Weight = Weight {
+pub(crate) const LIGHT: Weight = Weight {
     steps: 12,
     write: 20_000,
     file: 300_000,
@@ -167,7 +168,7 @@ const LIGHT: Weight = Weight {
 };
 
 /// Jobs over random sets of nodes, a few per node.
-fn random_plans(rng: &mut Rng, nodes: usize, count: u64, weight: Weight) -> Vec<Plan> {
+pub(crate) fn random_plans(rng: &mut Rng, nodes: usize, count: u64, weight: Weight) -> Vec<Plan> {
     let plan = |number| {
         let size = 1 + rng.below(nodes as u64) as usize;
         let first = rng.below(nodes as u64) as usize;
@@ -184,20 +185,20 @@ fn join(seed: u64, nodes: usize) -> Setup {
     let (mut setup, _) = cluster(seed, nodes, 10, Micros::from_millis(10));
     setup.faults.push((at_ms(12_000), Fault::CrashControl));
     setup.faults.push((at_ms(14_000), Fault::RestartControl));
-    setup.deadline = at_ms(30_000);
+    setup.deadline_ns = at_ms(30_000);
     setup
 }
 
 fn jobs(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 10, Micros::from_millis(500));
-    setup.plans = random_plans(&mut rng, nodes, 6, LIGHT);
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 6, LIGHT);
     setup
 }
 
 fn slow(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
-    setup.plans = random_plans(&mut rng, nodes, 3, LIGHT);
-    for plan in &mut setup.plans {
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 3, LIGHT);
+    for plan in &mut jobs_of(&mut setup).plans {
         plan.steps.push(Step::Write(150_000));
         plan.reader_rate = 20_000;
     }
@@ -206,17 +207,17 @@ fn slow(seed: u64, nodes: usize) -> Setup {
 
 fn pages(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
-    setup.links.node_rate = 6_250_000;
-    setup.links.control_rate = 12_500_000;
-    setup.links.queue_bytes = 64 << 10;
+    setup.wiring.rate = 50_000_000;
+    setup.control_factor = 2;
+    setup.wiring.queue_bytes = 64 << 10;
     let weight = Weight {
         steps: 60,
         write: 100,
         file: 4 << 20,
         compute: Micros(1000),
     };
-    setup.plans = random_plans(&mut rng, nodes, 3, weight);
-    for plan in &mut setup.plans {
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 3, weight);
+    for plan in &mut jobs_of(&mut setup).plans {
         plan.load = (0..64).map(|index| (index * 32_768, 32_768)).collect();
     }
     setup
@@ -224,49 +225,56 @@ fn pages(seed: u64, nodes: usize) -> Setup {
 
 fn cancel(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 10, Micros::from_millis(500));
-    setup.plans = random_plans(&mut rng, nodes, 10, LIGHT);
-    for plan in &mut setup.plans {
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 10, LIGHT);
+    for plan in &mut jobs_of(&mut setup).plans {
         plan.cancel_after = Some(Micros(rng.below(3_000_000)));
     }
     setup
 }
 
+/// What befalls a node.
+type NodeFault = fn(u32) -> Fault;
+
 /// A node is off or cut off for a while, `count` times.
-fn outages(rng: &mut Rng, setup: &mut Setup, count: u64, down: Fault, up: fn(usize) -> Fault) {
-    let mut free_from = vec![1_000; setup.nodes];
+pub(crate) fn outages(
+    rng: &mut Rng,
+    setup: &mut Setup,
+    count: u64,
+    (down, up): (NodeFault, NodeFault),
+) {
+    let mut free_from = vec![1_000; setup.nodes as usize];
     for _ in 0..count {
-        let index = rng.below(setup.nodes as u64) as usize;
-        let begin = free_from[index] + rng.below(10_000);
+        let node = rng.below(setup.nodes.into()) as u32;
+        let begin = free_from[node as usize] + rng.below(10_000);
         let end = begin + 20 + rng.below(12_000);
-        free_from[index] = end + 20;
-        let down = match down {
-            Fault::Crash(_) => Fault::Crash(index),
-            Fault::Leave(_) => Fault::Leave(index),
-            Fault::AskLeave(_) => Fault::AskLeave(index),
-            _ => Fault::Cut(index),
-        };
-        setup.faults.push((at_ms(begin), down));
-        setup.faults.push((at_ms(end), up(index)));
+        free_from[node as usize] = end + 20;
+        setup.faults.push((at_ms(begin), down(node)));
+        setup.faults.push((at_ms(end), up(node)));
     }
+}
+
+/// Cut off.
+pub(crate) fn cut_off(node: u32) -> Fault {
+    Fault::Part(node, 1)
 }
 
 fn crash(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
-    setup.plans = random_plans(&mut rng, nodes, 8, LIGHT);
-    outages(&mut rng, &mut setup, 6, Fault::Crash(0), Fault::Boot);
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 8, LIGHT);
+    outages(&mut rng, &mut setup, 6, (Fault::Die, Fault::Boot));
     setup
 }
 
 fn cut(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
-    setup.plans = random_plans(&mut rng, nodes, 8, LIGHT);
-    outages(&mut rng, &mut setup, 6, Fault::Cut(0), Fault::Mend);
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 8, LIGHT);
+    outages(&mut rng, &mut setup, 6, (cut_off, Fault::Mend));
     setup
 }
 
 fn restart(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 5, Micros::from_millis(500));
-    setup.plans = random_plans(&mut rng, nodes, 8, LIGHT);
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 8, LIGHT);
     for round in 0..2 {
         let begin = 2_000 + round * 12_000 + rng.below(4_000);
         setup.faults.push((at_ms(begin), Fault::CrashControl));
@@ -299,7 +307,7 @@ fn random_retention(rng: &mut Rng) -> Retention {
 }
 
 /// Makes the plans jobs of fewer programs, with policies of all kinds.
-fn share_programs(rng: &mut Rng, plans: &mut [Plan], programs: usize) {
+pub(crate) fn share_programs(rng: &mut Rng, plans: &mut [Plan], programs: usize) {
     for index in 0..plans.len() {
         if index >= programs {
             let plan = &plans[index];
@@ -316,9 +324,9 @@ fn share_programs(rng: &mut Rng, plans: &mut [Plan], programs: usize) {
 }
 
 /// The control node has nodes drop programs, `count` times.
-fn drops(rng: &mut Rng, setup: &mut Setup, count: u64, programs: u64) {
+pub(crate) fn drops(rng: &mut Rng, setup: &mut Setup, count: u64, programs: u64) {
     for _ in 0..count {
-        let index = rng.below(setup.nodes as u64) as usize;
+        let index = rng.below(setup.nodes.into()) as u32;
         let at = at_ms(1_000 + rng.below(25_000));
         let number = rng.below(programs + 1);
         setup.faults.push((at, Fault::Drop(index, number)));
@@ -328,19 +336,19 @@ fn drops(rng: &mut Rng, setup: &mut Setup, count: u64, programs: u64) {
 fn warm(seed: u64, nodes: usize) -> Setup {
     let (mut setup, mut rng) = cluster(seed, nodes, 10, Micros::from_millis(500));
     // About two of the programs fit.
-    setup.warm_pages = 60;
+    jobs_of(&mut setup).warm_pages = 60;
     let weight = Weight {
         file: 150_000,
         compute: Micros::from_millis(200),
         ..LIGHT
     };
-    setup.plans = random_plans(&mut rng, nodes, 24, weight);
-    share_programs(&mut rng, &mut setup.plans, 4);
-    for plan in &mut setup.plans {
+    jobs_of(&mut setup).plans = random_plans(&mut rng, nodes, 24, weight);
+    share_programs(&mut rng, &mut jobs_of(&mut setup).plans, 4);
+    for plan in &mut jobs_of(&mut setup).plans {
         plan.launch_at = Micros(rng.below(20_000_000));
     }
     drops(&mut rng, &mut setup, 10, 4);
-    outages(&mut rng, &mut setup, 2, Fault::Crash(0), Fault::Boot);
+    outages(&mut rng, &mut setup, 2, (Fault::Die, Fault::Boot));
     let begin = 8_000 + rng.below(8_000);
     setup.faults.push((at_ms(begin), Fault::CrashControl));
     setup
@@ -370,65 +378,9 @@ fn relaunch(seed: u64, nodes: usize) -> Setup {
             plan.published = true;
             plan.retention.keep = Keep::Published;
         }
-        setup.plans.push(plan);
+        jobs_of(&mut setup).plans.push(plan);
     }
     setup.faults.push((at_ms(22_000), Fault::CrashControl));
     setup.faults.push((at_ms(24_000), Fault::RestartControl));
-    setup
-}
-
-fn swarm(seed: u64, nodes: usize) -> Setup {
-    let mut rng = Rng::new(seed.wrapping_mul(0x9e37_79b9) ^ 0x0073_7761_726d);
-    let nodes = if nodes == 0 {
-        1 + rng.below(6) as usize
-    } else {
-        nodes
-    };
-    let loss = rng.below(16) as u32;
-    let spread = Micros(rng.below(3_000_000));
-    let (mut setup, _) = cluster(seed, nodes, loss, spread);
-    setup.links.latency = Micros(20 + rng.below(5_000));
-    setup.links.jitter = Micros(rng.below(3_000));
-    setup.links.reorder_delay = Micros(rng.below(100_000));
-    if rng.below(3) == 0 {
-        setup.links.node_rate = 1_000_000 + rng.below(10_000_000);
-        setup.links.queue_bytes = 20_000 + rng.below(100_000);
-    }
-    let count = rng.below(7);
-    let weight = Weight {
-        write: 1 + rng.below(40_000),
-        ..LIGHT
-    };
-    setup.plans = random_plans(&mut rng, nodes, count, weight);
-    if rng.below(2) == 0 {
-        let programs = 1 + rng.below(3) as usize;
-        share_programs(&mut rng, &mut setup.plans, programs);
-        setup.warm_pages = rng.below(200) as u32;
-        let count = rng.below(6);
-        drops(&mut rng, &mut setup, count, 3);
-    }
-    for plan in &mut setup.plans {
-        plan.refused = rng.below(10) == 0;
-        if rng.below(4) == 0 {
-            plan.cancel_after = Some(Micros(rng.below(6_000_000)));
-        }
-        if rng.below(3) == 0 {
-            plan.reader_rate = 5_000 + rng.below(100_000);
-        }
-    }
-    match rng.below(6) {
-        0 => outages(&mut rng, &mut setup, 3, Fault::Crash(0), Fault::Boot),
-        1 => outages(&mut rng, &mut setup, 3, Fault::Cut(0), Fault::Mend),
-        2 => outages(&mut rng, &mut setup, 3, Fault::Leave(0), Fault::Boot),
-        3 => outages(&mut rng, &mut setup, 3, Fault::AskLeave(0), Fault::Boot),
-        4 => {
-            let begin = 500 + rng.below(10_000);
-            setup.faults.push((at_ms(begin), Fault::CrashControl));
-            setup
-                .faults
-                .push((at_ms(begin + rng.below(9_000)), Fault::RestartControl));
-        }
-        _ => {}
-    }
     setup
 }

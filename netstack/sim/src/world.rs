@@ -1,639 +1,469 @@
-//! The event loop: nodes, the control node and the network between them, in virtual time.
+//! The event loop: machines, the services on them, and what happens to them, in virtual time.
+//!
+//! A machine's services are asked for the next message whenever its card has room, after something
+//! arrived and at the time they named themselves; never otherwise. The control node is the machine
+//! with the number after the last node.
+//!
+//! Key types: [`World`], [`Service`]. Neighbours: [`crate::setup`] says what happens,
+//! [`crate::net`] is what they are on, [`crate::summary`] what comes out.
+//!
+//! Invariant: nothing but the setup decides what happens; two runs give the same digest.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+mod faults;
+mod glue;
 
-use netstack::control::{self, Limits};
-use netstack::ids::{BootEpoch, ControlEpoch, NodeId};
-use netstack::join::Timing;
-use netstack::personality::{self, Personality};
+use std::sync::Arc;
+
 use netstack::rng::Rng;
-use netstack::time::{Instant, Micros};
-use netstack::vitals::BootTimings;
-use netstack::wire::key::Key;
-use netstack::{MAX_DATAGRAM, NODE_PORT, node};
 
-use crate::agent::{Agent, Checked};
-use crate::attacker::{Attack, Attacker};
-use crate::network::{Direction, LinkParams, Network};
-use crate::operator::{Operator, State};
-use crate::program::{Plan, program_id};
+use crate::casts::{self, Casts};
+use crate::exchange::Exchanges;
+use crate::jobs::Sessions;
+use crate::net::fabric::Train;
+use crate::net::{Event, Load, Net};
+use crate::overlay::{self, Overlay};
+use crate::setup::{Fault, Setup};
+use crate::summary::{Progress, Summary};
 
-const SECRET: [u8; 16] = *b"simulated secret";
-const VERSION: [u8; 16] = *b"0.1.0\0\0\0\0\0\0\0\0\0\0\0";
-/// Lines of the trace kept for the report of a failure.
-const TRACE: usize = 60;
+/// How often a node whose program computes looks at the network.
+const LOOK_NS: u64 = 1_000_000_000;
+/// Messages that a machine may send at one point of time: far more than its card takes.
+const MESSAGES_AT_ONCE: u32 = 200_000;
+/// How often it is looked whether all is well again, once nothing goes wrong any more.
+const HEALTH_NS: u64 = 500_000_000;
 
-/// Something that happens to the cluster from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A node is switched on.
-    Boot(usize),
-    /// A node is switched off without warning.
-    Crash(usize),
-    /// A node leaves in good order and stays off.
-    Leave(usize),
-    /// The control node asks a node to leave, which it does unless it has a job.
-    AskLeave(usize),
-    /// The control node has a node drop the program with this number; 0: every one.
-    Drop(usize, u64),
-    /// A node's link is cut.
-    Cut(usize),
-    /// A node's link is mended.
-    Mend(usize),
-    /// The control node is killed.
-    CrashControl,
-    /// The control node starts again.
-    RestartControl,
+/// What a check found.
+pub type Checked = Result<(), String>;
+
+/// `what` unless it holds.
+pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(what()) }
 }
 
-/// What a run is made of.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Seed of everything that is drawn at random.
-    pub seed: u64,
-    /// Nodes of the cluster.
-    pub nodes: usize,
-    /// How the links behave.
-    pub links: LinkParams,
-    /// What somebody on the wire does.
-    pub attack: Attack,
-    /// Datagrams that the control node's socket holds.
-    pub control_inbox: usize,
-    /// Time the control node needs for a datagram.
-    pub control_service: Micros,
-    /// Pages of programs that have ended that each node holds at most.
-    pub warm_pages: u32,
-    /// The jobs.
-    pub plans: Vec<Plan>,
-    /// What happens, and when.
-    pub faults: Vec<(Instant, Fault)>,
-    /// Everything must have come to its end by then, with all faults before.
-    pub deadline: Instant,
-}
-
-/// What a run came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// Digest of every datagram delivered and when.
-    pub digest: u64,
-    /// Virtual time at the end.
-    pub ended: Instant,
-    /// When all nodes were up for the first time.
-    pub all_up: Option<Instant>,
-    /// Datagrams handed to the network.
-    pub datagrams: u64,
-    /// Datagrams lost because the control node's socket was full.
-    pub inbox_overflows: u64,
-    /// Nodes that joined, counted by event.
-    pub joins: u64,
-    /// Nodes that were lost, counted by event.
-    pub losses: u64,
-    /// Bytes of output that arrived.
-    pub output_bytes: u64,
-    /// Jobs that closed.
-    pub closed: usize,
-    /// Ranks that went on over a restart of the control node.
-    pub adopted: u64,
-    /// Of the closed jobs, those that ran to their end on all ranks.
-    pub completed: usize,
-    /// Ranks that exited and had found pages of their program.
-    pub warm_ranks: u64,
-    /// Ranks that exited and had fetched no page of their program.
-    pub silent_ranks: u64,
-    /// Drops that nodes answered.
-    pub dropped: u64,
-}
-
-/// Why a run failed, and what happened last.
+/// Why a run failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// What is wrong.
     pub what: String,
-    /// When.
-    pub at: Instant,
-    /// The last lines of the trace.
+    /// When, in nanoseconds.
+    pub at_ns: u64,
+    /// The last lines of the trace, where one is kept.
     pub trace: Vec<String>,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    ToNode(usize, u64, Vec<u8>),
-    ToControl(usize, Vec<u8>),
-    /// What an attacker says: to a node, or to the control node from the address of one.
-    Again(Direction, usize, Vec<u8>),
-    WakeNode(usize, u64),
-    WakeControl(u64),
-    Fault(usize),
-}
-
-struct Machine {
-    mac: [u8; 6],
-    boots: u64,
-    agent: Option<Agent>,
-    /// Number of the wake-up that counts.
-    wake: u64,
-    wake_at: Option<Instant>,
-}
-
-/// A simulated cluster.
-pub struct World {
-    setup: Setup,
-    now: Instant,
-    queue: BinaryHeap<Reverse<(Instant, u64, What)>>,
-    sequence: u64,
-    rng: Rng,
-    network: Network,
-    attacker: Attacker,
-    machines: Vec<Machine>,
-    operator: Operator,
-    control_is_on: bool,
-    control_boots: u64,
-    control_wake: u64,
-    control_wake_at: Option<Instant>,
-    inbox: VecDeque<(usize, Vec<u8>)>,
-    inbox_overflows: u64,
-    boots: BTreeSet<(NodeId, BootEpoch)>,
-    faults_left: usize,
-    all_up: Option<Instant>,
-    digest: u64,
-    trace: VecDeque<String>,
-}
-
-impl World {
-    /// A cluster in which nothing has happened yet.
-    pub fn new(setup: Setup) -> Self {
-        let mut rng = Rng::new(setup.seed);
-        let endpoint = control::Endpoint::new(control_config(1, rng.next_u64()));
-        let machines = (0..setup.nodes).map(|index| {
-            let [high, low] = (index as u16).to_be_bytes();
-            let mac = [0x52, 0x54, 0, 7, high, low];
-            Machine {
-                mac,
-                boots: 0,
-                agent: None,
-                wake: 0,
-                wake_at: None,
-            }
-        });
-        let mut world = World {
-            now: Instant::ZERO,
-            queue: BinaryHeap::new(),
-            sequence: 0,
-            network: Network::new(setup.links, setup.nodes),
-            attacker: Attacker::new(setup.attack, setup.seed, setup.nodes as u32),
-            machines: machines.collect(),
-            operator: Operator::new(endpoint, setup.plans.clone(), rng.next_u64()),
-            rng,
-            control_is_on: true,
-            control_boots: 1,
-            control_wake: 0,
-            control_wake_at: None,
-            inbox: VecDeque::new(),
-            inbox_overflows: 0,
-            boots: BTreeSet::new(),
-            faults_left: setup.faults.len(),
-            all_up: None,
-            digest: 0xcbf2_9ce4_8422_2325,
-            trace: VecDeque::new(),
-            setup,
-        };
-        for index in 0..world.setup.faults.len() {
-            let at = world.setup.faults[index].0;
-            world.schedule(at, What::Fault(index));
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
         }
-        world.operator.under_attack = world.setup.attack.is_on();
-        world.arm_control();
-        world
-    }
-
-    /// Runs to the end: everything done, or the deadline passed, or a check failed.
-    pub fn run(mut self) -> Result<Summary, Failure> {
-        loop {
-            if self.is_done() {
-                return Ok(self.summary());
-            }
-            let Some(Reverse((at, _, what))) = self.queue.pop() else {
-                return Err(self.failure("nothing will ever happen again".into()));
-            };
-            self.now = at;
-            if at > self.setup.deadline {
-                let missing = self.missing();
-                return Err(self.failure(format!("not done by the deadline: {missing}")));
-            }
-            if let Err(what) = self.step(what) {
-                return Err(self.failure(what));
-            }
-        }
-    }
-
-    fn schedule(&mut self, at: Instant, what: What) {
-        self.sequence += 1;
-        self.queue.push(Reverse((at, self.sequence, what)));
-    }
-
-    fn step(&mut self, what: What) -> Checked {
-        match what {
-            What::ToNode(index, boot, bytes) => {
-                let machine = &mut self.machines[index];
-                let Some(agent) = machine.agent.as_mut().filter(|_| machine.boots == boot) else {
-                    return Ok(());
-                };
-                mix(&mut self.digest, self.now, &bytes);
-                if agent.arrive(self.now, bytes) {
-                    return self.run_node(index);
-                }
-                Ok(())
-            }
-            What::ToControl(index, bytes) => {
-                if !self.control_is_on {
-                    return Ok(());
-                }
-                mix(&mut self.digest, self.now, &bytes);
-                if self.inbox.len() >= self.setup.control_inbox {
-                    self.inbox_overflows += 1;
-                    return Ok(());
-                }
-                self.inbox.push_back((index, bytes));
-                if self.inbox.len() == 1 {
-                    self.arm_control();
-                }
-                Ok(())
-            }
-            What::Again(Direction::Down, index, bytes) => {
-                let boot = self.machines[index].boots;
-                self.step(What::ToNode(index, boot, bytes))
-            }
-            What::Again(Direction::Up, index, bytes) => self.step(What::ToControl(index, bytes)),
-            What::WakeNode(index, wake) => {
-                if self.machines[index].wake == wake {
-                    self.machines[index].wake_at = None;
-                    return self.run_node(index);
-                }
-                Ok(())
-            }
-            What::WakeControl(wake) => {
-                if self.control_wake == wake && self.control_is_on {
-                    self.control_wake_at = None;
-                    return self.run_control();
-                }
-                Ok(())
-            }
-            What::Fault(index) => {
-                self.faults_left -= 1;
-                let fault = self.setup.faults[index].1;
-                self.note(|| format!("{fault:?}"));
-                self.inflict(fault)
-            }
-        }
-    }
-
-    fn inflict(&mut self, fault: Fault) -> Checked {
-        match fault {
-            Fault::Boot(index) => self.boot(index),
-            Fault::Crash(index) => {
-                self.machines[index].agent = None;
-                Ok(())
-            }
-            Fault::Leave(index) => {
-                let now = self.now;
-                if let Some(agent) = &mut self.machines[index].agent {
-                    agent.leaving = true;
-                    agent.endpoint.leave(now);
-                    return self.run_node(index);
-                }
-                Ok(())
-            }
-            Fault::AskLeave(index) => {
-                let node = NodeId(index as u32);
-                // Refused where the node is busy or away: the property is what follows otherwise.
-                let _ = self.operator.endpoint.ask_to_leave(self.now, node);
-                self.run_control()
-            }
-            Fault::Drop(index, number) => {
-                let node = NodeId(index as u32);
-                let program = (number != 0).then(|| program_id(number));
-                if self.control_is_on {
-                    self.operator.drop_program(self.now, node, program);
-                    return self.run_control();
-                }
-                Ok(())
-            }
-            Fault::Cut(index) => {
-                self.network.set_cut(index, true);
-                Ok(())
-            }
-            Fault::Mend(index) => {
-                self.network.set_cut(index, false);
-                Ok(())
-            }
-            Fault::CrashControl => {
-                self.control_is_on = false;
-                self.inbox.clear();
-                Ok(())
-            }
-            Fault::RestartControl => {
-                self.control_is_on = true;
-                self.control_boots += 1;
-                let seed = self.rng.next_u64();
-                let config = control_config(self.control_boots, seed);
-                self.operator
-                    .restart(self.now, control::Endpoint::new(config));
-                self.arm_control();
-                Ok(())
-            }
-        }
-    }
-
-    fn boot(&mut self, index: usize) -> Checked {
-        let epoch = BootEpoch(self.rng.next_u64() | 1);
-        let machine = &mut self.machines[index];
-        let node = NodeId(index as u32);
-        machine.boots += 1;
-        self.boots.insert((node, epoch));
-        let personality = Personality {
-            node,
-            control_addr: [10, 117, 0, 1],
-            control_port: netstack::CONTROL_PORT,
-            http_port: 7180,
-            tree_height: 0,
-            place: [0; 4],
-            key_id: 1,
-            key: personality::node_key(&SECRET, 1, machine.mac, epoch, node),
-            name: format!("{node}"),
-        };
-        let config = node::Config {
-            personality,
-            mac: machine.mac,
-            boot_epoch: epoch,
-            lab_key: false,
-            version: VERSION,
-            build_id: [0; 20],
-            memory_bytes: 48 << 20,
-            cores: 1,
-            seed: epoch.0,
-            timings: BootTimings::default(),
-        };
-        let endpoint = node::Endpoint::new(config, self.now);
-        machine.agent = Some(Agent::new(endpoint, self.now, self.setup.warm_pages));
-        self.run_node(index)
-    }
-
-    fn run_node(&mut self, index: usize) -> Checked {
-        let machine = &mut self.machines[index];
-        let Some(agent) = &mut machine.agent else {
-            return Ok(());
-        };
-        let mut sent = Vec::new();
-        let done = agent.run(self.now, &self.operator.plans, |bytes| {
-            sent.push(bytes.to_vec())
-        });
-        let wake_at = agent
-            .next_wake(self.now)
-            .map(|at| at.max(self.now + Micros(1)));
-        if agent.endpoint.has_left() {
-            machine.agent = None;
-        }
-        done.map_err(|what| format!("n{index}: {what}"))?;
-        for bytes in sent {
-            self.send(index, Direction::Up, bytes);
-        }
-        let machine = &mut self.machines[index];
-        if machine.agent.is_some() && wake_at != machine.wake_at {
-            machine.wake += 1;
-            machine.wake_at = wake_at;
-            let wake = machine.wake;
-            if let Some(at) = wake_at {
-                self.schedule(at, What::WakeNode(index, wake));
-            }
-        }
-        Ok(())
-    }
-
-    fn run_control(&mut self) -> Checked {
-        if let Some((index, bytes)) = self.inbox.pop_front() {
-            self.operator
-                .endpoint
-                .handle_datagram(self.now, address(index), &bytes);
-        }
-        let boots = &self.boots;
-        let mut buffer = [0; MAX_DATAGRAM];
-        let mut sent = Vec::new();
-        loop {
-            self.operator
-                .run(self.now, |node, epoch| boots.contains(&(node, epoch)))?;
-            while let Some((to, length)) =
-                self.operator.endpoint.poll_transmit(self.now, &mut buffer)
-            {
-                sent.push((to, buffer[..length].to_vec()));
-            }
-            // Deadlines that passed may have given events.
-            let again = self.operator.next_wake().is_some_and(|at| at <= self.now);
-            if !again {
-                break;
-            }
-        }
-        self.operator
-            .run(self.now, |node, epoch| boots.contains(&(node, epoch)))?;
-        for (to, bytes) in sent {
-            self.send(index_of(to), Direction::Down, bytes);
-        }
-        if self.all_up.is_none() && self.operator.up().len() == self.setup.nodes {
-            self.all_up = Some(self.now);
-        }
-        self.arm_control();
-        Ok(())
-    }
-
-    fn arm_control(&mut self) {
-        if !self.control_is_on {
-            return;
-        }
-        let service = (!self.inbox.is_empty()).then_some(self.now + self.setup.control_service);
-        let wanted = self
-            .operator
-            .next_wake()
-            .map(|at| at.max(self.now + Micros(1)));
-        let Some(at) = [service, wanted].into_iter().flatten().min() else {
-            return;
-        };
-        if self.control_wake_at == Some(at) {
-            return;
-        }
-        self.control_wake += 1;
-        self.control_wake_at = Some(at);
-        let wake = self.control_wake;
-        self.schedule(at, What::WakeControl(wake));
-    }
-
-    fn send(&mut self, index: usize, direction: Direction, bytes: Vec<u8>) {
-        // Nobody has the address from which an attacker spoke.
-        if index >= self.machines.len() {
-            return;
-        }
-        for again in self.attacker.again(index as u32) {
-            let at = self.now + Micros(again.after_ns / 1_000);
-            // To a node all comes from the control node's address, or is not taken at all.
-            let index = match direction {
-                Direction::Up => again.from as usize,
-                Direction::Down => index,
-            };
-            self.schedule(at, What::Again(direction, index, bytes.clone()));
-        }
-        let arrivals = self
-            .network
-            .carry(self.now, index, direction, bytes.len(), &mut self.rng);
-        self.note(|| {
-            let (kind, seq) = (
-                bytes[3],
-                u64::from_le_bytes(bytes[16..24].try_into().expect("8")),
-            );
-            format!(
-                "{direction:?} n{index} kind {kind} seq {seq}, {} arrive",
-                arrivals.len()
-            )
-        });
-        for at in arrivals {
-            let mut bytes = bytes.clone();
-            self.attacker.flip(&mut bytes);
-            let what = match direction {
-                Direction::Up => What::ToControl(index, bytes),
-                Direction::Down => What::ToNode(index, self.machines[index].boots, bytes),
-            };
-            self.schedule(at, what);
-        }
-    }
-
-    fn note(&mut self, line: impl FnOnce() -> String) {
-        if self.trace.len() == TRACE {
-            self.trace.pop_front();
-        }
-        self.trace.push_back(format!("{} {}", self.now, line()));
-    }
-
-    /// All faults have happened, all jobs have ended, and the registry is what the cluster is.
-    fn is_done(&self) -> bool {
-        self.faults_left == 0 && self.control_is_on && self.operator.is_done() && self.agrees()
-    }
-
-    /// The registry's nodes that are up are the machines that are on, none of them has kept a job
-    /// that has ended, and each holds what the status table says.
-    fn agrees(&self) -> bool {
-        let agents = || {
-            self.machines
-                .iter()
-                .filter_map(|machine| machine.agent.as_ref())
-        };
-        let staying = agents().filter(|agent| !agent.leaving).count();
-        staying == self.operator.up().len()
-            && agents().all(|agent| agent.endpoint.is_joined() && agent.is_idle())
-            && self.strangers().is_empty()
-    }
-
-    /// Nodes that are up and hold something else than the status table says.
-    fn strangers(&self) -> Vec<String> {
-        let differs = |(node, epoch): &(&NodeId, &BootEpoch)| {
-            let agent = self.machines[node.0 as usize].agent.as_ref();
-            agent.is_some_and(|agent| {
-                let told = agent.endpoint.holdings_acked();
-                !told || !self.operator.status.agrees(**node, **epoch, &agent.held())
-            })
-        };
-        let up = self.operator.up().iter().filter(differs);
-        up.map(|(node, _)| node.to_string()).collect()
-    }
-
-    fn missing(&self) -> String {
-        let jobs: Vec<_> = (self.operator.plans.keys())
-            .filter(|job| matches!(self.operator.state(**job), State::Waiting | State::Running))
-            .map(|job| format!("{job} ({:?})", self.operator.state(*job)))
-            .collect();
-        let up = self.operator.up();
-        let apart: Vec<_> = (self.machines.iter().enumerate())
-            .filter(|(index, machine)| {
-                let is_up = up.contains_key(&NodeId(*index as u32));
-                let joined = machine
-                    .agent
-                    .as_ref()
-                    .is_some_and(|a| a.endpoint.is_joined());
-                is_up != joined
-            })
-            .map(|(index, _)| format!("n{index}"))
-            .collect();
-        format!(
-            "jobs [{}], nodes not as registered [{}], holding other than stored [{}]",
-            jobs.join(", "),
-            apart.join(", "),
-            self.strangers().join(", ")
+        write!(
+            f,
+            "failed at {:.6} s: {}",
+            self.at_ns as f64 / 1e9,
+            self.what
         )
     }
+}
 
-    fn failure(self, what: String) -> Failure {
-        Failure {
-            what,
-            at: self.now,
-            trace: self.trace.into(),
+/// What happens at a time that is known before.
+#[derive(Clone, Copy, Debug)]
+pub enum Action {
+    /// Something from outside.
+    Fault(Fault),
+    /// Whether all is well again is to be looked at.
+    Health,
+    /// Of casts.
+    Cast(casts::Action),
+    /// A rank begins an exchange.
+    Begin(u32),
+    /// Of the overlay.
+    Overlay(overlay::Action),
+    /// Control looks after what it keeps up.
+    Tend,
+}
+
+impl Action {
+    /// Whether a run goes on until it has happened.
+    pub fn counts(self) -> bool {
+        !matches!(self, Action::Health | Action::Tend)
+    }
+}
+
+/// One protocol on all machines.
+pub trait Service {
+    /// Plans what happens.
+    fn begin(&mut self, net: &mut Net);
+
+    /// A machine was switched on, or the control node.
+    fn boot(&mut self, net: &mut Net, host: u32) -> Checked;
+
+    /// A machine is about to be off.
+    fn off(&mut self, net: &mut Net, host: u32);
+
+    /// Something happens from outside that is not for machines as a whole.
+    fn inflict(&mut self, net: &mut Net, fault: Fault) -> Checked;
+
+    /// Something that was planned happens.
+    fn act(&mut self, net: &mut Net, action: Action) -> Checked;
+
+    /// Something has reached a machine: when, from where, what is left of it.
+    fn take(&mut self, net: &mut Net, host: u32, at: u64, arrived: (u32, Train, Load)) -> Checked;
+
+    /// Acts on what engines of a machine have to tell.
+    fn settle(&mut self, net: &mut Net, host: u32, at: u64) -> Checked;
+
+    /// Sends the next message of a machine; false when it has none.
+    fn send_next(&mut self, net: &mut Net, host: u32) -> Result<bool, String>;
+
+    /// When a machine that has nothing to send wants to be asked again.
+    fn deadline(&self, net: &Net, host: u32) -> Option<u64>;
+
+    /// Everything planned has come to its end.
+    fn is_over(&self, net: &Net) -> bool;
+
+    /// How long all rests after that, before it is looked at what is left.
+    fn rest_ns(&self) -> u64;
+
+    /// What is missing for it to be over.
+    fn missing(&self, net: &Net) -> String;
+
+    /// What must hold at the end.
+    ///
+    /// # Errors
+    /// What does not.
+    fn end(&self, net: &Net) -> Checked;
+}
+
+/// Machines, and what they do.
+pub struct World {
+    pub(crate) net: Net,
+    pub(crate) sessions: Option<Sessions>,
+    pub(crate) casts: Option<Casts>,
+    pub(crate) exchanges: Option<Exchanges>,
+    pub(crate) overlay: Option<Overlay>,
+    progress: Progress,
+    is_healthy: bool,
+}
+
+/// All services of a world, in the order in which they are asked; `$net` beside them.
+macro_rules! services {
+    ($world:expr) => {{
+        let sessions = $world
+            .sessions
+            .as_mut()
+            .map(|it| it as &mut dyn $crate::world::Service);
+        let casts = $world
+            .casts
+            .as_mut()
+            .map(|it| it as &mut dyn $crate::world::Service);
+        let exchanges = $world
+            .exchanges
+            .as_mut()
+            .map(|it| it as &mut dyn $crate::world::Service);
+        let overlay = $world
+            .overlay
+            .as_mut()
+            .map(|it| it as &mut dyn $crate::world::Service);
+        [sessions, casts, exchanges, overlay].into_iter().flatten()
+    }};
+}
+use services;
+
+impl World {
+    /// A world in which nothing has happened yet.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the setup.
+    pub fn new(setup: Setup) -> Result<Self, String> {
+        setup.check()?;
+        let setup = Arc::new(setup);
+        let mut net = Net::new(Arc::clone(&setup))?;
+        let together = setup.jobs.is_some();
+        let alone = !together && setup.exchange.is_none() && setup.overlay.is_none();
+        // With several casts nodes are asked at once: their shares are compared in the middle.
+        net.is_lazy = alone && setup.casts.len() == 1;
+        let mut world = World {
+            sessions: setup
+                .jobs
+                .as_ref()
+                .map(|jobs| Sessions::new(&mut net, jobs)),
+            casts: (!setup.casts.is_empty())
+                .then(|| Casts::new(&setup))
+                .transpose()?,
+            exchanges: (setup.exchange.is_some() || together).then(|| Exchanges::new(&setup)),
+            overlay: setup.overlay.is_some().then(|| Overlay::new(&setup)),
+            progress: Progress::new(setup.progress),
+            is_healthy: false,
+            net,
+        };
+        let control = world.net.control();
+        world.net.switch_on(control);
+        for service in services!(world) {
+            service.boot(&mut world.net, control)?;
+        }
+        let mut rng = Rng::new(setup.seed ^ 0x626f_6f74_7321);
+        match setup.boot_within_ns {
+            Some(0) => (0..setup.nodes).try_for_each(|node| world.boot(node))?,
+            Some(within) => {
+                for node in 0..setup.nodes {
+                    let at = rng.below(within);
+                    world.net.schedule(at, Action::Fault(Fault::Boot(node)));
+                }
+            }
+            None => {}
+        }
+        for service in services!(world) {
+            service.begin(&mut world.net);
+        }
+        for &(at, fault) in &setup.faults {
+            world.net.schedule(at, Action::Fault(fault));
+        }
+        Ok(world)
+    }
+
+    /// Runs to the end: everything over and at rest, or the deadline passed, or a check failed.
+    ///
+    /// # Errors
+    /// What was found.
+    pub fn run(mut self) -> Result<Summary, Failure> {
+        match self.run_to_rest().and_then(|()| self.end()) {
+            Ok(()) => Ok(Summary::of(&self)),
+            Err(what) => Err(Failure {
+                what,
+                at_ns: self.net.now(),
+                trace: self.net.trace(),
+            }),
         }
     }
 
-    fn summary(&self) -> Summary {
-        let count = |state| {
-            self.operator
-                .plans
-                .keys()
-                .filter(|job| self.operator.state(**job) == state)
-                .count()
+    fn run_to_rest(&mut self) -> Checked {
+        let heals = self.net.setup.heals_at().is_some();
+        let mut rest_until = None;
+        while let Some(event) = self.net.pop() {
+            if self.net.events.is_multiple_of(1 << 16) {
+                self.progress.tell(&self.net, self.casts.as_ref());
+            }
+            if self.net.now() > self.net.setup.deadline_ns {
+                let missing = self.missing();
+                return Err(format!("not done by the deadline: {missing}"));
+            }
+            self.step(event)?;
+            if self.is_healthy {
+                return Ok(());
+            }
+            // Whoever heals has to be well, not only at rest.
+            if !heals && self.is_over() {
+                let rest = services!(self).map(|service| service.rest_ns()).max();
+                let now = self.net.now();
+                let until = *rest_until.get_or_insert(now + rest.unwrap_or(0));
+                if now >= until {
+                    return Ok(());
+                }
+            } else {
+                rest_until = None;
+            }
+        }
+        let missing = self.missing();
+        check(self.is_over(), || {
+            format!("nothing will ever happen again: {missing}")
+        })
+    }
+
+    fn is_over(&mut self) -> bool {
+        let World { net, .. } = self;
+        net.actions_left == 0 && services!(self).all(|service| service.is_over(net))
+    }
+
+    fn end(&mut self) -> Checked {
+        let World { net, .. } = self;
+        services!(self).try_for_each(|service| service.end(net))
+    }
+
+    fn missing(&mut self) -> String {
+        let World { net, .. } = self;
+        let mut missing: Vec<String> = services!(self)
+            .filter(|service| !service.is_over(net))
+            .map(|service| service.missing(net))
+            .collect();
+        if missing.is_empty()
+            && let Some(left) = services!(self).find_map(|service| service.end(net).err())
+        {
+            missing.push(left);
+        }
+        missing.join("; ")
+    }
+
+    fn step(&mut self, event: Event) -> Checked {
+        let reached = match event {
+            Event::Arrive(number) => self.net.arrive(number),
+            Event::Again(number) => self.net.put_in(number, self.net.now()),
+            Event::Deliver(host) => Some(host),
+            Event::Wake(host) => return self.wake(host),
+            Event::Act(number) => return self.act(number),
         };
-        let whole = |job: &&netstack::ids::JobId| {
-            self.operator.state(**job) == State::Closed && self.operator.failures(**job).is_empty()
-        };
-        Summary {
-            digest: self.digest,
-            ended: self.now,
-            all_up: self.all_up,
-            datagrams: self.network.tally.sent,
-            inbox_overflows: self.inbox_overflows,
-            joins: self.operator.joins,
-            losses: self.operator.losses,
-            output_bytes: self.operator.output_bytes,
-            closed: count(State::Closed),
-            adopted: self.operator.adopted,
-            completed: self.operator.plans.keys().filter(whole).count(),
-            warm_ranks: self.operator.warm_ranks,
-            silent_ranks: self.operator.silent_ranks,
-            dropped: self.operator.dropped,
+        match reached {
+            Some(host) if !self.net.is_busy(host, self.net.now()) => {
+                if self.net.looks(host) {
+                    self.take_in(host, self.net.now() + 1)?;
+                    self.drive(host)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
-}
 
-fn control_config(boot: u64, seed: u64) -> control::Config {
-    control::Config {
-        cluster_secret: SECRET,
-        key_id: 1,
-        version: VERSION,
-        accept_lab_keys: false,
-        control_epoch: ControlEpoch(boot),
-        peer_key: Key([boot as u8; 16]),
-        seed,
-        timing: Timing::default(),
-        limits: Limits::default(),
+    fn act(&mut self, number: u32) -> Checked {
+        if self.net.is_lazy {
+            // What happens from outside finds everybody up to date.
+            for node in 0..self.net.control() {
+                self.take_in(node, self.net.now())?;
+            }
+        }
+        match self.net.action(number) {
+            Action::Fault(fault) => {
+                self.net.note(|| format!("{fault:?}"));
+                self.inflict(fault)
+            }
+            Action::Health => {
+                self.is_healthy = self.is_over() && self.end().is_ok();
+                let next = self.net.now() + HEALTH_NS;
+                self.net.schedule(next, Action::Health);
+                Ok(())
+            }
+            action => services!(self).try_for_each(|service| service.act(&mut self.net, action)),
+        }
     }
-}
 
-fn address(index: usize) -> SocketAddrV4 {
-    let [high, low] = (index as u16 + 256).to_be_bytes();
-    SocketAddrV4::new(Ipv4Addr::new(10, 117, high, low), NODE_PORT)
-}
+    /// An event for a machine's wake-up came.
+    fn wake(&mut self, host: u32) -> Checked {
+        if !self.net.wakes(host) || !self.net.looks(host) {
+            return Ok(());
+        }
+        let machine = &self.net.hosts[host as usize];
+        let before = match machine.look_at.is_some() || machine.service_ns > 0 {
+            true => self.net.now() + 1,
+            false => self.net.now(),
+        };
+        // Half of those whose programs compute send what is due before they look at what came.
+        if machine.look_at.is_some() && host.is_multiple_of(2) {
+            while self.net.fabric.card_takes_at(host) <= self.net.now() && self.send_next(host)? {}
+        }
+        self.take_in(host, before)?;
+        self.drive(host)
+    }
 
-fn index_of(address: SocketAddrV4) -> usize {
-    let [_, _, high, low] = address.ip().octets();
-    usize::from(u16::from_be_bytes([high, low])) - 256
-}
+    /// Gives a machine what has reached it before this time.
+    fn take_in(&mut self, host: u32, before: u64) -> Checked {
+        let takes_one = self.net.hosts[host as usize].service_ns > 0;
+        loop {
+            if takes_one
+                && self.net.has_waiting(host)
+                && let Some(at) = self.net.busy_until(host)
+            {
+                self.net.wake_by(host, at, false);
+                return Ok(());
+            }
+            let Some((from, train, at, load)) = self.net.take_next(host, before) else {
+                return Ok(());
+            };
+            if self.net.is_on(host) {
+                let arrived = (from, train, load);
+                if let Some(service) = self.service_of(&arrived.2) {
+                    service.0.take(service.1, host, at, arrived)?;
+                }
+                self.settle(host, at)?;
+            }
+        }
+    }
 
-/// FNV-1a over what was delivered and when.
-fn mix(digest: &mut u64, at: Instant, bytes: &[u8]) {
-    for byte in at.as_micros().to_le_bytes().iter().chain(bytes) {
-        *digest = (*digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    /// Whose a message is, as the kernel tells by its kind.
+    fn service_of(&mut self, load: &Load) -> Option<(&mut dyn Service, &mut Net)> {
+        let kind = match load {
+            Load::Datagram(bytes) => *bytes.get(3)?,
+            Load::Cast(_) => 64,
+            Load::Exchange(_) => 80,
+        };
+        let service: Option<&mut dyn Service> = match kind {
+            64..=79 => self.casts.as_mut().map(|it| it as &mut dyn Service),
+            80..=95 => self.exchanges.as_mut().map(|it| it as &mut dyn Service),
+            96..=111 => self.overlay.as_mut().map(|it| it as &mut dyn Service),
+            _ => self.sessions.as_mut().map(|it| it as &mut dyn Service),
+        };
+        Some((service?, &mut self.net))
+    }
+
+    /// Lets a machine act: takes its events, sends what its card takes, and notes when to come
+    /// back.
+    fn drive(&mut self, host: u32) -> Checked {
+        let mut sent = 0;
+        loop {
+            if !self.net.is_on(host) {
+                return Ok(());
+            }
+            self.settle(host, self.net.now())?;
+            if !self.net.looks(host) {
+                return Ok(());
+            }
+            let takes_at = self.net.fabric.card_takes_at(host);
+            if takes_at > self.net.now() {
+                self.net.wake_by(host, takes_at, false);
+                return Ok(());
+            }
+            if !self.send_next(host)? {
+                break;
+            }
+            sent += 1;
+            if sent > MESSAGES_AT_ONCE {
+                return Err(format!("n{host} never stops sending"));
+            }
+        }
+        // The last question may have brought events.
+        self.settle(host, self.net.now())?;
+        if !self.net.is_on(host) {
+            return Ok(());
+        }
+        if let Some(at) = self.looks_next(host) {
+            self.net.hosts[host as usize].look_at = Some(at);
+            self.net.wake_by(host, at, false);
+            return Ok(());
+        }
+        self.net.hosts[host as usize].look_at = None;
+        let due = services!(self).filter_map(|service| service.deadline(&self.net, host));
+        if let Some(due) = due.min() {
+            // What is due now and still gave nothing is asked for in the next microsecond.
+            let soonest = (self.net.now() / 1000 + 1) * 1000;
+            self.net.wake_by(host, due.max(soonest), true);
+        }
+        Ok(())
+    }
+
+    /// When a machine whose program computes looks at the network next.
+    fn looks_next(&self, host: u32) -> Option<u64> {
+        let told = self.net.hosts[host as usize].computes;
+        let told = told.then(|| self.net.now() + LOOK_NS);
+        let is_interrupted = self.casts.as_ref().is_some_and(|it| it.is_active(host))
+            || self.exchanges.as_ref().is_some_and(|it| it.is_active(host));
+        let sessions = self.sessions.as_ref().filter(|_| !is_interrupted);
+        let computes = sessions.and_then(|sessions| sessions.looks_next(&self.net, host));
+        told.or(computes)
+    }
+
+    fn send_next(&mut self, host: u32) -> Result<bool, String> {
+        for service in services!(self) {
+            if service.send_next(&mut self.net, host)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Acts on what engines of a machine have to tell, and has services hear of one another.
+    fn settle(&mut self, host: u32, at: u64) -> Checked {
+        services!(self).try_for_each(|service| service.settle(&mut self.net, host, at))?;
+        while self.pass_on(host, at)? {
+            services!(self).try_for_each(|service| service.settle(&mut self.net, host, at))?;
+        }
+        Ok(())
     }
 }

@@ -3,10 +3,10 @@
 
 use clap::Parser;
 use netstack_sim::overlay::options::Options;
-use netstack_sim::overlay::setup::Setup;
-use netstack_sim::overlay::summary::Summary;
-use netstack_sim::overlay::swarm;
-use netstack_sim::overlay::world::World;
+use netstack_sim::random::Family;
+use netstack_sim::setup::Setup;
+use netstack_sim::summary::Summary;
+use netstack_sim::world::World;
 
 fn run(setup: Setup) -> Result<Summary, String> {
     World::new(setup)?.run().map_err(|failure| failure.what)
@@ -22,7 +22,7 @@ fn simulate(line: &str) -> Summary {
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    let digest = |seed| run(swarm::setup(seed)).map(|summary| summary.digest);
+    let digest = |seed| run(Family::Overlays.setup(seed)).map(|summary| summary.digest);
     assert_eq!(digest(7), digest(7));
     assert_ne!(digest(7), digest(8));
     let line = "--nodes 64 --loss 2 --crash 5 --clocks";
@@ -32,19 +32,19 @@ fn a_run_is_a_function_of_its_seed() {
 #[test]
 fn a_level_takes_little_more_than_its_slowest_child() {
     let summary = simulate("--nodes 256 --seconds 10");
-    assert_eq!(summary.status.height, 2);
+    assert_eq!(summary.overlay().status.height, 2);
     // Beyond the stagger of its children, a level adds less than a millisecond.
-    let [back_ends, leaves] = summary.levels[..] else {
-        panic!("{:?}", summary.levels);
+    let [back_ends, leaves] = summary.overlay().levels[..] else {
+        panic!("{:?}", summary.overlay().levels);
     };
     assert!(
         leaves.p99 < back_ends.p99 + 1_000,
         "{leaves:?} after {back_ends:?}"
     );
     assert!(
-        summary.front.p99 < leaves.p99 + 1_000,
+        summary.overlay().front.p99 < leaves.p99 + 1_000,
         "{:?} after {leaves:?}",
-        summary.front
+        summary.overlay().front
     );
 }
 
@@ -56,7 +56,9 @@ fn the_books_are_kept_at_every_loss_rate() {
         ("--loss 10", 0.1, 0.35),
     ] {
         // The run itself holds the books against the truth; this is how much is lost.
-        let books = simulate(&format!("--nodes 128 --fan-out 8 --seconds 30 {line}")).books;
+        let books = simulate(&format!("--nodes 128 --fan-out 8 --seconds 30 {line}"))
+            .overlay()
+            .books;
         let share = books.lost() as f64 / books.sent as f64;
         assert!((least..=most).contains(&share), "{line}: {books:?}");
         assert_eq!((books.missing, books.unheard), (0, 0), "{line}: {books:?}");
@@ -67,18 +69,26 @@ fn the_books_are_kept_at_every_loss_rate() {
 fn children_of_a_lost_process_find_another_within_four_seconds() {
     let summary = simulate("--nodes 256 --kill-cp 0");
     assert!(
-        summary.orphans.count >= 20 && summary.still_orphans == 0,
+        summary.overlay().orphans.count >= 20 && summary.overlay().still_orphans == 0,
         "{:?}",
-        summary.orphans
+        summary.overlay().orphans
     );
-    assert!(summary.orphans.most <= 4_000_000, "{:?}", summary.orphans);
+    assert!(
+        summary.overlay().orphans.most <= 4_000_000,
+        "{:?}",
+        summary.overlay().orphans
+    );
 }
 
 #[test]
 fn a_node_that_stands_still_pulls_nobody_down() {
     let summary = simulate("--nodes 256 --stop 0");
     // Its own children look for another parent, nobody else does.
-    assert!(summary.parents_lost <= 32, "{}", summary.parents_lost);
+    assert!(
+        summary.overlay().parents_lost <= 32,
+        "{}",
+        summary.overlay().parents_lost
+    );
 }
 
 #[test]
@@ -89,8 +99,12 @@ fn taken_down_within_two_seconds_nothing_is_left() {
         "--nodes 64 --fan-out 4 --kill-cp 0",
     ] {
         let summary = simulate(line);
-        assert_eq!(summary.left_over, 0, "{line}");
-        assert!(summary.down_ms < 2_000.0, "{line}: {} ms", summary.down_ms);
+        assert_eq!(summary.overlay().left_over, 0, "{line}");
+        assert!(
+            summary.overlay().down_ms < 2_000.0,
+            "{line}: {} ms",
+            summary.overlay().down_ms
+        );
     }
 }
 

@@ -6,9 +6,9 @@ use netstack::broadcast::published::header::{Deal, Place, Sizes};
 use netstack::broadcast::published::{Choice, Policy};
 use netstack::broadcast::{PublishedOptions, Scheme};
 use netstack_sim::baselines::broadcast;
-use netstack_sim::broadcast::setup::{Fault, Payload, Setup};
-use netstack_sim::broadcast::summary::Summary;
-use netstack_sim::broadcast::world::World;
+use netstack_sim::setup::{Fault, Setup};
+use netstack_sim::summary::Summary;
+use netstack_sim::world::World;
 
 const BYTES: u64 = 1_000_000;
 
@@ -63,10 +63,10 @@ fn every_variant_ends_for_everybody() {
         for nodes in [1, 2, 3, 20, 43] {
             let mut setup = cast(nodes, options.clone());
             if nodes == 20 {
-                setup.payload = Payload::Real;
+                setup.real = true;
             }
             let summary = run(setup);
-            assert_eq!(summary.casts[0].healthy, nodes, "{options:?}");
+            assert_eq!(summary.casts().each[0].healthy, nodes, "{options:?}");
         }
     }
 }
@@ -95,7 +95,7 @@ fn dead_favourites_hold_nobody_up_for_ever() {
                 .map(|place| (at_ns, Fault::Die(tree.index(place))))
                 .collect();
             // The checker takes a living member that was given up for a fault.
-            assert_eq!(run(setup).casts[0].healthy, 52 - dead as u32);
+            assert_eq!(run(setup).casts().each[0].healthy, 52 - dead as u32);
         }
     }
 }
@@ -107,7 +107,7 @@ fn a_dead_head_holds_nobody_up_for_ever() {
     for at_ns in [0, 200_000, 1_000_000] {
         let mut setup = cast(43, options.clone());
         setup.faults = vec![(at_ns, Fault::Die(head))];
-        assert_eq!(run(setup).casts[0].healthy, 42);
+        assert_eq!(run(setup).casts().each[0].healthy, 42);
     }
 }
 
@@ -117,7 +117,7 @@ fn a_dead_head_holds_nobody_up_for_ever() {
 fn whole_files_take_as_long_as_computed() {
     for (scheme, limits) in [(broadcast::tree(6), 13.0), (broadcast::direct(), 43.0)] {
         let summary = run(Setup::one_cast(1, 43, BYTES, scheme.clone()));
-        let ratio = summary.casts[0].ratio_max;
+        let ratio = summary.casts().each[0].ratio_max;
         assert!(
             (0.95..1.15).contains(&(ratio / limits)),
             "{scheme:?}: {ratio}"

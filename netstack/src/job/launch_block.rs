@@ -36,6 +36,9 @@ pub const MAX_STRINGS: usize = 4096;
 pub const FILES_MAX: usize = 64;
 /// Longest name of a file in bytes.
 pub const NAME_MAX: usize = 128;
+/// The environment's variable, with its `=`, for each directory of the job's I/O service that lies
+/// in `/tmp`, which is the node's otherwise. It may be there several times.
+pub const TMP_EXPORT: &[u8] = b"HEARTH_TMP_EXPORT=";
 const MAGIC: [u8; 4] = *b"HRLB";
 const VERSION: u16 = 2;
 const FIXED_LEN: usize = 28;

@@ -26,6 +26,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: at_random,
     },
     Scenario {
+        name: "files-in-tmp",
+        boot: Boot::Network,
+        run: in_tmp,
+    },
+    Scenario {
         name: "files-of-several-ranks",
         boot: Boot::Network,
         run: of_several_ranks,
@@ -87,6 +92,12 @@ close: 0
 close: 0
 close: 0
 ";
+
+/// What the first rank of `ranks-tmp` prints where so many are on its node.
+pub fn tmp_said(ranks: usize) -> String {
+    let sum = ranks * ADDS;
+    format!("{ranks} files\nsum {sum}\nfull: ENOSPC\na good part: 1\n")
+}
 
 /// Programs in several languages; what they print on Linux, run in a folder of its own, is the
 /// answer.
@@ -196,6 +207,54 @@ fn at_random(cluster: &Cluster) -> Result<()> {
     );
     let same = fs::read(here.join("random"))? == fs::read(there.join("random"))?;
     ensure!(same, "{}: another file is left", replay());
+    Ok(())
+}
+
+/// `/tmp` is the node's: the same programs print there what they print on Linux, with an I/O
+/// service and without one.
+fn in_tmp(cluster: &Cluster) -> Result<()> {
+    let here = folder(cluster, "tmp-here")?;
+    let here = here.to_string_lossy();
+    let seed = std::process::id().to_string();
+    for (name, arguments) in [
+        ("files", &[][..]),
+        ("files-random", &[&seed[..], OPERATIONS]),
+    ] {
+        let program = cluster.program(name);
+        let on_linux = Command::new(&program)
+            .args(arguments)
+            .arg(&*here)
+            .output()?;
+        let expected = String::from_utf8_lossy(&on_linux.stdout).into_owned();
+        ensure!(on_linux.status.success(), "{name} on Linux: {expected}");
+        for without in [&["--no-files"][..], &[]] {
+            let run = [
+                &["run", "-n", "1"],
+                without,
+                &[&program],
+                arguments,
+                &["/tmp"],
+            ]
+            .concat();
+            let done = cluster.hearth_within(&run, b"", LONG_LIMIT)?;
+            let done = done
+                .expect_code(0)
+                .with_context(|| format!("{name} {seed}"))?;
+            let (wanted, got) = (expected.lines(), done.out());
+            if let Some((wanted, got)) = wanted.zip(got.lines()).find(|(a, b)| a != b) {
+                bail!("{name}: Linux prints {wanted:?}, the node {got:?} ({without:?})");
+            }
+            ensure!(got == expected, "{name}: another number of lines");
+        }
+    }
+    // Nothing of it has reached this machine, or stays on the node.
+    let program = cluster.program("ranks-tmp");
+    for _ in 0..2 {
+        let said = cluster
+            .hearth(&["run", "-n", "1", &program])?
+            .expect_code(0)?;
+        ensure!(said.out() == tmp_said(1), "{}", said.out());
+    }
     Ok(())
 }
 

@@ -198,6 +198,15 @@ fn threads_and_files(cluster: &Cluster) -> Result<()> {
         .expect_code(0)?
         .out();
     ensure!(said == "ranks-threads: ok\n", "{said:?}");
+    // `/tmp` is that of all ranks of a node.
+    let program = cluster.program("ranks-tmp");
+    let run = ["run", "-n", "6", "-N", "2", &program, "3"];
+    let said = cluster.hearth(&run)?.expect_code(0)?.out();
+    for line in ["3 files", "sum 60"] {
+        let count = said.lines().filter(|said| *said == line).count();
+        ensure!(count == 6, "{count} ranks say {line:?}:\n{said}");
+    }
+    ensure!(!said.contains("left over"), "{said}");
     let folder = cluster.scratch("shared-files");
     std::fs::create_dir_all(&folder).context("making a folder")?;
     let program = cluster.program("ranks-files");

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use super::Place;
 use super::channels::{Channel, ChannelId, Channels, Counter, End, Pipe, Side, State, Watches};
+use super::temporary::{Kind, OpenId};
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{open, seek};
 
@@ -31,6 +32,8 @@ pub enum Opened {
     Channel(ChannelId, Side),
     /// A file or a directory that an I/O service has open.
     Shipped(Shipped),
+    /// What is open in `/tmp`.
+    Temporary(OpenId, Kind),
 }
 
 /// An open file of an I/O service, as it was opened at first; [`super::Origins`] says how it is
@@ -51,7 +54,7 @@ impl Opened {
         match self {
             Self::Stream(stream) => Some(ChannelId(stream as u64)),
             Self::Channel(id, _) => Some(id),
-            Self::Place(_) | Self::Shipped(_) => None,
+            Self::Place(_) | Self::Shipped(_) | Self::Temporary(..) => None,
         }
     }
 }
@@ -175,7 +178,9 @@ impl Descriptors {
     pub fn stream(&self, fd: u64) -> Result<u32, Errno> {
         match self.get(fd)?.opened {
             Opened::Stream(number) => Ok(number),
-            Opened::Place(_) | Opened::Channel(..) | Opened::Shipped(_) => Err(Errno::EBADF),
+            Opened::Place(_) | Opened::Channel(..) | Opened::Shipped(_) | Opened::Temporary(..) => {
+                Err(Errno::EBADF)
+            }
         }
     }
 
@@ -190,17 +195,30 @@ impl Descriptors {
 
     /// Whether any descriptor refers to a place.
     pub fn has_open(&self, place: Place) -> bool {
-        let descriptions = self.descriptions.iter().flatten();
-        let mut opened = descriptions.map(|description| description.opened);
-        opened.any(|opened| opened == Opened::Place(place))
+        self.opened().any(|opened| opened == Opened::Place(place))
     }
 
     /// Opens a file that an I/O service has opened with these flags.
     pub fn open_shipped(&mut self, shipped: Shipped, flags: u64) -> Result<u64, Errno> {
+        self.open_elsewhere(Opened::Shipped(shipped), flags)
+    }
+
+    /// Opens what was opened in `/tmp` with these flags.
+    pub fn open_temporary(&mut self, open: OpenId, kind: Kind, flags: u64) -> Result<u64, Errno> {
+        self.open_elsewhere(Opened::Temporary(open, kind), flags)
+    }
+
+    fn open_elsewhere(&mut self, opened: Opened, flags: u64) -> Result<u64, Errno> {
         self.reserve(1)?;
         let kept = open::ACCESS_MODE | open::APPEND | open::NONBLOCK | open::PATH;
         let status = (flags & kept) | open::LARGEFILE;
-        Ok(self.add(Opened::Shipped(shipped), status, flags))
+        Ok(self.add(opened, status, flags))
+    }
+
+    /// All that is open, each once however many descriptors refer to it.
+    pub fn opened(&self) -> impl Iterator<Item = Opened> + '_ {
+        let descriptions = self.descriptions.iter().flatten();
+        descriptions.map(|description| description.opened)
     }
 
     /// Makes sure that one more can be opened.
@@ -369,7 +387,10 @@ impl Descriptors {
     pub fn seek(&mut self, fd: u64, offset: u64, whence: u64, bytes: u64) -> Result<u64, Errno> {
         let description = self.get_mut(fd)?;
         let place = match description.opened {
-            Opened::Stream(_) | Opened::Channel(..) | Opened::Shipped(_) => {
+            Opened::Stream(_)
+            | Opened::Channel(..)
+            | Opened::Shipped(_)
+            | Opened::Temporary(..) => {
                 return Err(Errno::ESPIPE);
             }
             Opened::Place(_) if description.is_path() => return Err(Errno::EBADF),

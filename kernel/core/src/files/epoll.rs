@@ -30,7 +30,9 @@ impl Descriptors {
         self.get(epoll_fd)?;
         let description = self.description(fd)?;
         match self.get(fd)?.opened {
-            Opened::Place(_) | Opened::Shipped(_) => return Err(Errno::EPERM),
+            Opened::Place(_) | Opened::Shipped(_) | Opened::Temporary(..) => {
+                return Err(Errno::EPERM);
+            }
             Opened::Stream(_) | Opened::Channel(..) => {}
         }
         let id = self.epoll(epoll_fd)?;

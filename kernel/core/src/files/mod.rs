@@ -9,6 +9,7 @@
 //! | [`Origins`] | how files of an I/O service are opened again |
 //! | [`ReadAhead`] | what was read of them beyond what the program asked for |
 //! | [`shared_memory`] | shared memory objects: what a program makes in `/dev/shm` |
+//! | [`temporary`] | what the ranks of a job make in `/tmp` |
 //! | [`channels`] | pipes, event counters and epolls |
 //! | [`ready`] | what poll, select and epoll say of them |
 //! | [`stat`] | what stat, statx and getdents64 say, as bytes |
@@ -34,6 +35,7 @@ mod path;
 pub mod ready;
 pub mod shared_memory;
 pub mod stat;
+pub mod temporary;
 
 use alloc::string::String;
 use alloc::vec::Vec;

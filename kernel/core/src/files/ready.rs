@@ -92,7 +92,7 @@ impl Descriptors {
                 };
                 (ready, self.channels.stream_edges(stream))
             }
-            Opened::Place(_) | Opened::Shipped(_) => {
+            Opened::Place(_) | Opened::Shipped(_) | Opened::Temporary(..) => {
                 (Ready::READ.or(Ready::WRITE), Edges::default())
             }
             Opened::Channel(id, side) => match self.channels.get(id) {

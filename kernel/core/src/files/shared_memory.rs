@@ -18,8 +18,8 @@ use hearth_abi::errno::Errno;
 pub const OBJECTS_MAX: usize = 256;
 /// Names that objects may have: a new semaphore has two for a moment.
 const NAMES_MAX: usize = 2 * OBJECTS_MAX;
-/// Bytes of all objects, in whole pages: as much as a job's `/tmp` has. The lists of their frames
-/// take 128 KiB of the kernel's heap at most.
+/// Bytes of all objects, in whole pages. The lists of their frames take 128 KiB of the
+/// kernel's heap at most.
 pub const BYTES_MAX: u64 = 64 << 20;
 
 /// A shared memory object.

@@ -5,7 +5,7 @@
 //! run. A file known by its contents has no age: all times are 0.
 
 use super::channels::Side;
-use super::{Files, Opened, Place};
+use super::{Files, Opened, Place, temporary};
 use hearth_abi::linux::mode;
 
 /// Bytes of `struct stat`.
@@ -111,7 +111,7 @@ impl Metadata {
 }
 
 impl Files {
-    /// What is known of something open; of what an I/O service has open only its kind.
+    /// What is known of something open; of what an I/O service has open, or `/tmp`, only its kind.
     pub fn metadata(&self, opened: Opened) -> Metadata {
         match opened {
             // A pipe that its owner may use, so that C libraries buffer fully.
@@ -124,6 +124,7 @@ impl Files {
                 };
                 Metadata::plain(0, id.0 + 1, mode)
             }
+            Opened::Temporary(_, kind) => Metadata::plain(0, 0, kind.bits()),
             Opened::Shipped(shipped) => {
                 let mode = match shipped.is_directory {
                     true => mode::DIRECTORY,
@@ -149,7 +150,7 @@ impl Files {
                 };
                 Metadata {
                     links: match place {
-                        Place::Root => 3,
+                        Place::Root => 4,
                         Place::With | Place::SharedDirectory => 2,
                         Place::SharedMemory(number) => self.shared.object(number).links,
                         Place::File(_) | Place::Node(_) => 1,
@@ -177,22 +178,23 @@ impl Files {
         }
     }
 
-    /// The directory's first entry from a number on: its number, name and place. `None` behind the
-    /// last.
-    fn entry(&self, directory: Place, number: u64) -> Option<(u64, &[u8], Place)> {
+    /// The directory's first entry from a number on: its number, name and place; no place for
+    /// `/tmp`. `None` behind the last.
+    fn entry(&self, directory: Place, number: u64) -> Option<(u64, &[u8], Option<Place>)> {
         let parent = Place::Root;
         match (directory, number) {
-            (_, 0) => Some((0, b".", directory)),
-            (_, 1) => Some((1, b"..", parent)),
-            (Place::Root, 2) => Some((2, b"with", Place::With)),
+            (_, 0) => Some((0, b".", Some(directory))),
+            (_, 1) => Some((1, b"..", Some(parent))),
+            (Place::Root, 2) => Some((2, b"with", Some(Place::With))),
+            (Place::Root, 3) => Some((3, b"tmp", None)),
             (Place::SharedDirectory, _) => {
                 let (place, name, object) = self.shared.entry(number - 2)?;
-                Some((place + 2, name, Place::SharedMemory(object)))
+                Some((place + 2, name, Some(Place::SharedMemory(object))))
             }
             (Place::With, _) => {
                 let file = u16::try_from(number - 2).ok()?;
                 let name = self.list.get(usize::from(file))?.name.as_bytes();
-                Some((number, name, Place::File(file)))
+                Some((number, name, Some(Place::File(file))))
             }
             _ => None,
         }
@@ -205,9 +207,9 @@ impl Files {
         let (mut written, mut number) = (0, first);
         while let Some((at, name, place)) = self.entry(directory, number) {
             let entry = DirectoryEntry {
-                inode: self.inode(place),
+                inode: place.map_or(temporary::ROOT_NUMBER, |place| self.inode(place)),
                 next: at + 1,
-                kind: match place.is_directory() {
+                kind: match place.is_none_or(Place::is_directory) {
                     true => TYPE_DIRECTORY,
                     false => TYPE_REGULAR,
                 },

@@ -306,7 +306,7 @@ fn directories_list_what_is_there() {
         .into_iter()
         .map(|(name, _)| name)
         .collect();
-    assert_eq!(root, [".", "..", "with"]);
+    assert_eq!(root, [".", "..", "with", "tmp"]);
 }
 
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@
 //! [`Ranks::rank`] was given last.
 
 use kernel_core::addr::{PhysAddr, VirtAddr};
+use kernel_core::files::temporary::Temporary;
 use kernel_core::objects::{ObjectId, Objects};
 use kernel_core::retention::{ROOM_FRAMES, WarmTable};
 use netstack::ids::{CallId, LocalRank, Rank, RequestId};
@@ -214,6 +215,10 @@ impl NodeServices for Node {
 
     fn shipping(&mut self) -> Option<&mut Shipping> {
         self.seat().shipping.as_mut()
+    }
+
+    fn temporary(&mut self) -> &mut Temporary {
+        &mut self.temporary
     }
 
     fn exchange(&mut self) -> &mut Exchange {

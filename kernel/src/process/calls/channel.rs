@@ -81,7 +81,9 @@ impl Current<'_> {
                 side,
                 never_waits: description.status & open::NONBLOCK != 0,
             }),
-            Opened::Stream(_) | Opened::Place(_) | Opened::Shipped(_) => None,
+            Opened::Stream(_) | Opened::Place(_) | Opened::Shipped(_) | Opened::Temporary(..) => {
+                None
+            }
         })
     }
 

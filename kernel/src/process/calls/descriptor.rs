@@ -3,6 +3,7 @@
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{fcntl, ioctl, open, seek};
 use kernel_core::files::channels::Channel;
+use kernel_core::files::temporary::Kind;
 use kernel_core::files::{DESCRIPTORS_MAX, Description, Opened, Place, Shipped};
 use kernel_core::program::UserSlice;
 use netstack::files::{Call, Op};
@@ -123,6 +124,9 @@ impl Current<'_> {
         if let Some(shipped) = self.shipped(fd)? {
             return self.seek_shipped(fd, shipped, offset, whence);
         }
+        if let Some((open, kind)) = self.temporary(fd)? {
+            return self.seek_temporary(fd, (open, kind), offset, whence);
+        }
         let descriptors = &mut self.process.files.descriptors;
         let opened = descriptors.get(fd)?.opened;
         let bytes = self.process.files.names.metadata(opened).bytes;
@@ -204,7 +208,10 @@ impl Current<'_> {
             Opened::Shipped(shipped) if !shipped.is_directory => {
                 Ok(behind(self.metadata_of(fd)?.bytes))
             }
-            Opened::Stream(_) | Opened::Place(_) | Opened::Shipped(_) => Err(Errno::ENOTTY.into()),
+            Opened::Temporary(_, Kind::File) => Ok(behind(self.metadata_of(fd)?.bytes)),
+            Opened::Stream(_) | Opened::Place(_) | Opened::Shipped(_) | Opened::Temporary(..) => {
+                Err(Errno::ENOTTY.into())
+            }
         }
     }
 
@@ -212,7 +219,7 @@ impl Current<'_> {
     pub(super) fn fsync(&mut self, fd: u64, only_data: bool) -> Result<u64, Stop> {
         match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) | Opened::Channel(..) => Err(Errno::EINVAL.into()),
-            Opened::Place(_) => Ok(0),
+            Opened::Place(_) | Opened::Temporary(..) => Ok(0),
             Opened::Shipped(_) => self.change_open(fd, Op::Sync, [only_data.into(), 0, 0, 0]),
         }
     }
@@ -225,6 +232,12 @@ impl Current<'_> {
             Opened::Shipped(_) => self.change_open(fd, Op::SetLength, [length, 0, 0, 0]),
             Opened::Place(Place::SharedMemory(object)) => {
                 self.resize_shared(fd, object, |_before| length, Errno::EINVAL)
+            }
+            Opened::Temporary(_, Kind::File) => {
+                match self.process.files.descriptors.get(fd)?.writes() {
+                    true => self.change_open(fd, Op::SetLength, [length, 0, 0, 0]),
+                    false => Err(Errno::EINVAL.into()),
+                }
             }
             _ => Err(Errno::EINVAL.into()),
         }
@@ -243,7 +256,10 @@ impl Current<'_> {
                 let end = end.ok_or(Errno::EINVAL)?;
                 self.resize_shared(fd, object, |before| before.max(end), Errno::EBADF)
             }
-            Opened::Place(_) => Err(Errno::EBADF.into()),
+            Opened::Temporary(open, Kind::File) => {
+                self.allocate_temporary(fd, open, mode, (offset, length))
+            }
+            Opened::Place(_) | Opened::Temporary(..) => Err(Errno::EBADF.into()),
         }
     }
 
@@ -251,13 +267,20 @@ impl Current<'_> {
     pub(super) fn fadvise64(&mut self, fd: u64) -> Result<u64, Stop> {
         match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) | Opened::Channel(..) => Err(Errno::ESPIPE.into()),
-            Opened::Place(_) | Opened::Shipped(_) => Ok(0),
+            Opened::Place(_) | Opened::Shipped(_) | Opened::Temporary(..) => Ok(0),
         }
     }
 
-    /// copy_file_range between two files of the service.
+    /// copy_file_range between two files of the service, or two of `/tmp`.
     pub(super) fn copy_file_range(&mut self, args: Args) -> Result<u64, Stop> {
         let [from, from_offset, to, to_offset, length, flags] = args;
+        if let (Some(source), Some(target)) = (self.temporary(from)?, self.temporary(to)?) {
+            if flags != 0 {
+                return Err(Errno::EINVAL.into());
+            }
+            let ends = [(from, from_offset, source), (to, to_offset, target)];
+            return self.copy_temporary(ends, length);
+        }
         let files = [self.shipped(from)?, self.shipped(to)?];
         let [Some(source), Some(target)] = files else {
             return Err(Errno::EXDEV.into());
@@ -296,7 +319,7 @@ impl Current<'_> {
         Ok(copied)
     }
 
-    /// sendfile from one file of the service to another.
+    /// sendfile from one file to another, as [`Self::copy_file_range`].
     pub(super) fn sendfile(&mut self, args: Args) -> Result<u64, Stop> {
         let [to, from, offset, length, ..] = args;
         match self.copy_file_range([from, offset, to, 0, length, 0]) {
@@ -310,7 +333,7 @@ impl Current<'_> {
         let description = *self.process.files.descriptors.get(fd)?;
         let is_file = matches!(
             description.opened,
-            Opened::Place(Place::File(_) | Place::SharedMemory(_))
+            Opened::Place(Place::File(_) | Place::SharedMemory(_)) | Opened::Temporary(..)
         );
         let is_channel = matches!(description.opened, Opened::Channel(..) | Opened::Stream(_));
         if let Some(shipped) = self.shipped(fd)? {
@@ -321,6 +344,11 @@ impl Current<'_> {
                 }
                 _ => {}
             }
+        }
+        if let Some((open, _)) = self.temporary(fd)?
+            && matches!(command, fcntl::GETLK | fcntl::SETLK | fcntl::SETLKW)
+        {
+            return self.lock_range_temporary(fd, open, command, argument);
         }
         let descriptors = &mut self.process.files.descriptors;
         match command {

@@ -8,6 +8,7 @@ use alloc::vec;
 use hearth_abi::errno::Errno;
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::files::stat::DirectoryEntry;
+use kernel_core::files::temporary::{Kind, OpenId};
 use kernel_core::files::{NodeFile, Opened, Place};
 use kernel_core::program::UserSlice;
 use netstack::files::{Call, Entry, Op};
@@ -22,9 +23,9 @@ use crate::process::current::Current;
 use crate::process::ending::Stop;
 
 /// Pages copied between two looks at the network: about a millisecond's worth.
-const LOOK_PAGES: u64 = 256;
+pub(super) const LOOK_PAGES: u64 = 256;
 /// Bytes of directory entries that one getdents64 gives at most: what C libraries ask for.
-const ENTRIES_MAX: u64 = 32 * 1024;
+pub(super) const ENTRIES_MAX: u64 = 32 * 1024;
 
 /// What a descriptor is to a read.
 pub(super) enum Source {
@@ -43,6 +44,8 @@ pub(super) enum Stored {
     Given(u16),
     /// A shared memory object.
     Shared(u16),
+    /// A file in `/tmp`.
+    Temporary(OpenId),
 }
 
 impl Current<'_> {
@@ -60,6 +63,10 @@ impl Current<'_> {
             Opened::Place(Place::SharedMemory(object)) => Ok(Source::File(Stored::Shared(object))),
             Opened::Place(Place::Node(file)) => Ok(Source::Node(file)),
             Opened::Place(_) => Err(Errno::EISDIR),
+            Opened::Temporary(..) if description.is_path() => Err(Errno::EBADF),
+            Opened::Temporary(_, Kind::Directory | Kind::Link) => Err(Errno::EISDIR),
+            Opened::Temporary(..) if !description.reads() => Err(Errno::EBADF),
+            Opened::Temporary(open, _) => Ok(Source::File(Stored::Temporary(open))),
         }
     }
 
@@ -88,6 +95,11 @@ impl Current<'_> {
                 self.look_up()?;
             }
         }
+        if let Stored::Temporary(open) = file
+            && done > 0
+        {
+            self.has_read_temporary(open);
+        }
         Ok(done)
     }
 
@@ -100,6 +112,7 @@ impl Current<'_> {
     ) -> usize {
         let object = match file {
             Stored::Given(file) => return self.process.files.read(file, offset, page),
+            Stored::Temporary(open) => return self.read_temporary(open, offset, page),
             Stored::Shared(object) => object,
         };
         let bytes = self.process.files.names.shared.object(object).bytes;
@@ -203,16 +216,96 @@ impl Current<'_> {
         self.write_at(fd, offset, from)
     }
 
+    /// What a descriptor is of the files in memory that can be written.
+    pub(super) fn stored(&self, fd: u64) -> Option<Stored> {
+        match self.process.files.descriptors.get(fd).ok()?.opened {
+            Opened::Place(Place::SharedMemory(object)) => Some(Stored::Shared(object)),
+            Opened::Temporary(open, _) => Some(Stored::Temporary(open)),
+            _ => None,
+        }
+    }
+
+    /// Bytes that a file has.
+    fn length_of(&mut self, file: Stored) -> u64 {
+        match file {
+            Stored::Given(file) => self.process.files.names.file(file).bytes,
+            Stored::Shared(object) => self.process.files.names.shared.object(object).bytes,
+            Stored::Temporary(open) => self.length_of_temporary(open),
+        }
+    }
+
+    /// Writes to a file from `offset` on, or where its description is. Begun anew it goes on behind
+    /// what it has written.
+    pub(super) fn write_stored(
+        &mut self,
+        fd: u64,
+        file: Stored,
+        offset: Option<u64>,
+        from: Buffers,
+    ) -> Result<u64, Stop> {
+        let length = self.bytes_of(from)?;
+        let mut page = [0; PAGE_SIZE as usize];
+        loop {
+            let description = *self.process.files.descriptors.get(fd)?;
+            if description.is_path() || !description.writes() {
+                return Err(Errno::EBADF.into());
+            }
+            let done = self.written();
+            let at = match offset {
+                Some(offset) => offset.checked_add(done),
+                None if description.appends() => Some(self.length_of(file)),
+                None => Some(description.position),
+            };
+            let at = at.ok_or(Errno::EINVAL)?;
+            // Another thread may have changed the vector meanwhile.
+            let length = length.max(done);
+            let piece = (length - done).min(PAGE_SIZE - at % PAGE_SIZE);
+            if piece == 0 {
+                return Ok(done);
+            }
+            let piece = &mut page[..piece as usize];
+            let written = self.write_piece(file, at, (from, done), piece);
+            match written {
+                Ok(()) => {}
+                Err(Stop::Errno(_)) if done > 0 => return Ok(done),
+                Err(stop) => return Err(stop),
+            }
+            self.thread.progress().done += piece.len() as u64;
+            if offset.is_none() {
+                let behind = at + piece.len() as u64;
+                self.process.files.descriptors.get_mut(fd)?.position = behind;
+            }
+        }
+    }
+
+    /// Writes a piece that lies in one page of the file, from that byte of the buffers on.
+    fn write_piece(
+        &mut self,
+        file: Stored,
+        at: u64,
+        (from, done): (Buffers, u64),
+        piece: &mut [u8],
+    ) -> Result<(), Stop> {
+        self.gather(from, done, piece)?;
+        match file {
+            Stored::Given(_) => return Err(Errno::EBADF.into()),
+            Stored::Shared(object) => self.write_shared(object, at, piece)?,
+            Stored::Temporary(open) => self.write_temporary(open, at, piece)?,
+        }
+        self.look_up()?;
+        Ok(())
+    }
+
     fn write_at(&mut self, fd: u64, offset: u64, from: Buffers) -> Result<u64, Stop> {
         if let Some(shipped) = self.shipped(fd)? {
             return self.write_shipped(fd, shipped, Some(offset), from);
         }
-        if let Some(object) = self.shared_memory(fd) {
-            return self.write_shared(fd, object, Some(offset), from);
+        if let Some(file) = self.stored(fd) {
+            return self.write_stored(fd, file, Some(offset), from);
         }
         Err(match self.process.files.descriptors.get(fd)?.opened {
             Opened::Stream(_) | Opened::Channel(..) => Errno::ESPIPE.into(),
-            Opened::Place(_) | Opened::Shipped(_) => Errno::EBADF.into(),
+            Opened::Place(_) | Opened::Shipped(_) | Opened::Temporary(..) => Errno::EBADF.into(),
         })
     }
 
@@ -222,6 +315,9 @@ impl Current<'_> {
             return self.entries_of(fd, shipped.handle, [address, length]);
         }
         let description = *self.process.files.descriptors.get(fd)?;
+        if let Opened::Temporary(open, _) = description.opened {
+            return self.entries_of_temporary(fd, open, [address, length]);
+        }
         let place = match description.opened {
             Opened::Place(_) if description.is_path() => return Err(Errno::EBADF.into()),
             Opened::Place(place) if place.is_directory() => place,

@@ -1,4 +1,5 @@
-//! Locks of files that an I/O service has open: byte ranges by fcntl, whole files by flock.
+//! Locks of files that an I/O service has open: byte ranges by fcntl, whole files by flock. Those
+//! of `/tmp` are in [`super::temporary`].
 //!
 //! The service locks for each rank, so that ranks of a job are kept apart and descriptors of one
 //! are not in each other's way. When it closes a file, the rank's locks of ranges of this file are
@@ -26,10 +27,12 @@ const WHENCE_AT: usize = 2;
 const START_AT: usize = 8;
 const LENGTH_AT: usize = 16;
 const PID_AT: usize = 24;
-/// Types of a lock.
-const READ_LOCK: u16 = 0;
-const WRITE_LOCK: u16 = 1;
-const NO_LOCK: u16 = 2;
+/// A lock that others may have, too.
+pub(super) const READ_LOCK: u16 = 0;
+/// A lock that nobody else may have.
+pub(super) const WRITE_LOCK: u16 = 1;
+/// None.
+pub(super) const NO_LOCK: u16 = 2;
 /// Bytes of what a test tells: type, start, length.
 const TOLD_BYTES: usize = 24;
 /// Pause before a lock that was taken is asked for again.
@@ -45,27 +48,21 @@ impl Current<'_> {
         address: u64,
     ) -> Result<u64, Stop> {
         let tests = command == fcntl::GETLK;
-        self.make_writable(UserSlice::new(address, FLOCK_BYTES as u64)?)?;
-        let mut asked: [u8; FLOCK_BYTES] = self.read_array(address)?;
-        let word = |at: usize| i64::from_le_bytes(asked[at..at + 8].try_into().expect("8 bytes"));
-        let half = |at: usize| u16::from_le_bytes([asked[at], asked[at + 1]]);
-        let lock = match half(TYPE_AT) {
+        let mut asked = Flock::read(self, address)?;
+        let lock = match asked.kind() {
             READ_LOCK => Lock::Read,
             WRITE_LOCK => Lock::Write,
             NO_LOCK if !tests => Lock::Free,
             _ => return Err(Errno::EINVAL.into()),
         };
-        let base = match u64::from(half(WHENCE_AT)) {
-            seek::SET => 0,
-            seek::CUR => self.process.files.descriptors.get(fd)?.position,
-            // Where the end is the service knows, at the moment at which it locks.
-            seek::END => 0,
-            _ => return Err(Errno::EINVAL.into()),
-        };
-        let from_end = u64::from(half(WHENCE_AT)) == seek::END;
+        // Where the end is the service knows, at the moment at which it locks.
+        let from_end = asked.is_from_end();
         let (start, length) = match from_end {
-            true => (word(START_AT) as u64, word(LENGTH_AT) as u64),
-            false => range(base, word(START_AT), word(LENGTH_AT))?,
+            true => (asked.word(START_AT) as u64, asked.word(LENGTH_AT) as u64),
+            false => {
+                let position = self.process.files.descriptors.get(fd)?.position;
+                asked.range(position, 0)?
+            }
         };
         let mut flags = 0;
         if tests {
@@ -81,17 +78,16 @@ impl Current<'_> {
             self.locked(fd, false, lock != Lock::Free);
         }
         if tests {
-            match <[u8; TOLD_BYTES]>::try_from(&told[..]) {
-                Ok(told) => {
-                    asked[TYPE_AT..TYPE_AT + 2].copy_from_slice(&told[..2]);
-                    asked[WHENCE_AT..WHENCE_AT + 2].fill(0);
-                    asked[START_AT..START_AT + 16].copy_from_slice(&told[8..]);
-                    // Of another rank, whose number means nothing here.
-                    asked[PID_AT..PID_AT + 4].copy_from_slice(&(-1_i32).to_le_bytes());
-                }
-                Err(_) => asked[TYPE_AT..TYPE_AT + 2].copy_from_slice(&NO_LOCK.to_le_bytes()),
-            }
-            self.write_bytes(address, &asked)?;
+            let told = <[u8; TOLD_BYTES]>::try_from(&told[..]).ok();
+            asked.tell(told.map(|told| {
+                let word = |at: usize| {
+                    let bytes = told[at..at + 8].try_into();
+                    u64::from_le_bytes(bytes.expect("8 bytes"))
+                };
+                let kind = u16::from_le_bytes([told[0], told[1]]);
+                (kind == WRITE_LOCK, word(8), word(16))
+            }));
+            asked.write(self, address)?;
         }
         Ok(0)
     }
@@ -103,7 +99,12 @@ impl Current<'_> {
             flock::UNLOCK => Lock::WholeFree,
             _ => return Err(Errno::EINVAL.into()),
         };
-        // What the node itself has is the program's alone.
+        if let Some((open, _)) = self.temporary(fd)? {
+            let waits = operation & flock::NONBLOCK == 0;
+            let exclusive = (lock != Lock::WholeFree).then_some(lock == Lock::WholeWrite);
+            return self.lock_whole_temporary(open, exclusive, waits);
+        }
+        // What else the node itself has is the program's alone.
         let Some(shipped) = self.shipped(fd)? else {
             return Ok(0);
         };
@@ -130,6 +131,23 @@ impl Current<'_> {
         words: [u64; 4],
         waits: bool,
     ) -> Result<alloc::vec::Vec<u8>, Stop> {
+        self.lock_again(waits, |current| {
+            let reply = current.ship(|| {
+                let call = Call::new(Op::Lock, shipped.handle);
+                call.with_words(words).with_room(TOLD_BYTES)
+            })?;
+            result_of(&reply)?;
+            Ok(reply.output)
+        })
+    }
+
+    /// Tries to lock. Where another has the lock it is tried again and again if the call `waits`,
+    /// until a signal comes.
+    pub(super) fn lock_again<T>(
+        &mut self,
+        waits: bool,
+        lock: impl FnOnce(&mut Self) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
         let is_pausing = self.thread.progress.and_then(|progress| progress.until);
         if let Some(until) = is_pausing {
             if self.is_signal_due() {
@@ -140,18 +158,74 @@ impl Current<'_> {
             }
             self.thread.progress().until = None;
         }
-        let reply = self.ship(|| {
-            let call = Call::new(Op::Lock, shipped.handle);
-            call.with_words(words).with_room(TOLD_BYTES)
-        })?;
-        match result_of(&reply) {
-            Ok(_) => Ok(reply.output),
-            Err(Errno::EAGAIN | Errno::EACCES) if waits => {
+        match lock(self) {
+            Err(Stop::Errno(Errno::EAGAIN | Errno::EACCES)) if waits => {
                 let until = time::now() + AGAIN;
                 self.thread.progress().until = Some(until);
                 Err(Stop::wake_at(until))
             }
-            Err(errno) => Err(errno.into()),
+            other => other,
+        }
+    }
+}
+
+/// `struct flock`.
+pub(super) struct Flock([u8; FLOCK_BYTES]);
+
+impl Flock {
+    /// That of a program, which can be written.
+    pub(super) fn read(current: &mut Current<'_>, address: u64) -> Result<Self, Stop> {
+        current.make_writable(UserSlice::new(address, FLOCK_BYTES as u64)?)?;
+        Ok(Self(current.read_array(address)?))
+    }
+
+    pub(super) fn write(&self, current: &mut Current<'_>, address: u64) -> Result<(), Stop> {
+        current.write_bytes(address, &self.0)
+    }
+
+    fn word(&self, at: usize) -> i64 {
+        i64::from_le_bytes(self.0[at..at + 8].try_into().expect("8 bytes"))
+    }
+
+    fn half(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.0[at], self.0[at + 1]])
+    }
+
+    /// What kind of lock it is about.
+    pub(super) fn kind(&self) -> u16 {
+        self.half(TYPE_AT)
+    }
+
+    fn is_from_end(&self) -> bool {
+        u64::from(self.half(WHENCE_AT)) == seek::END
+    }
+
+    /// First byte and length, of a file with this position and this end.
+    pub(super) fn range(&self, position: u64, end: u64) -> Result<(u64, u64), Errno> {
+        let base = match u64::from(self.half(WHENCE_AT)) {
+            seek::SET => 0,
+            seek::CUR => position,
+            seek::END => end,
+            _ => return Err(Errno::EINVAL),
+        };
+        range(base, self.word(START_AT), self.word(LENGTH_AT))
+    }
+
+    /// What a test has found: whether it is for writing, its first byte and its length.
+    pub(super) fn tell(&mut self, found: Option<(bool, u64, u64)>) {
+        let kind = match found {
+            Some((true, ..)) => WRITE_LOCK,
+            Some((false, ..)) => READ_LOCK,
+            None => NO_LOCK,
+        };
+        let mut put = |at: usize, bytes: &[u8]| self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        put(TYPE_AT, &kind.to_le_bytes());
+        if let Some((_, start, length)) = found {
+            put(WHENCE_AT, &[0; 2]);
+            put(START_AT, &start.to_le_bytes());
+            put(LENGTH_AT, &length.to_le_bytes());
+            // Of another rank, whose number means nothing here.
+            put(PID_AT, &(-1_i32).to_le_bytes());
         }
     }
 }

@@ -8,12 +8,15 @@
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{advice, map, prot};
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
-use kernel_core::files::{Opened, Place, Shipped};
+use kernel_core::files::temporary::Kind;
+use kernel_core::files::{Opened, Place};
+use kernel_core::program::UserSlice;
 use kernel_core::readahead::AHEAD_IN_FLIGHT_MAX;
 use kernel_core::space::{FileMap, MapRequest, RemapRequest};
 
 use super::Args;
 use super::buffers::Buffers;
+use super::file::Stored;
 use crate::mm::Hardware;
 use crate::process::attended::Attended;
 use crate::process::current::Current;
@@ -47,7 +50,16 @@ impl Current<'_> {
             return Ok(self.process.memory().mmap(&mut machine, request)?);
         }
         if let Some(shipped) = self.shipped(fd)? {
-            return self.map_shipped(shipped, request, [fd, offset]);
+            return self.map_copied(shipped.is_directory, request, offset, |current, to| {
+                let to = Buffers::whole(to.start(), to.length())?;
+                current.read_shipped(fd, shipped, Some(offset), to)
+            });
+        }
+        if let Some((_, kind)) = self.temporary(fd)? {
+            let file = self.mappable_temporary(fd)?;
+            return self.map_copied(kind != Kind::File, request, offset, |current, to| {
+                current.read_file(file, offset, to)
+            });
         }
         if let Some(object) = self.shared_memory(fd) {
             return self.map_shared(fd, object, request, offset);
@@ -65,20 +77,21 @@ impl Current<'_> {
             .mmap_file(&mut machine, request, file)?)
     }
 
-    /// Maps a file that an I/O service has open: what it holds now is copied in, so that what
-    /// others write to it later is not seen, as POSIX leaves open. What is written to a shared
+    /// Maps a file that others may write to: what it holds now is copied in by `read`, so that
+    /// what is written to it later is not seen, as POSIX leaves open. What is written to a shared
     /// mapping would have to reach the file, which it does not: ENODEV.
-    fn map_shipped(
+    fn map_copied(
         &mut self,
-        shipped: Shipped,
+        is_directory: bool,
         request: MapRequest,
-        [fd, offset]: [u64; 2],
+        offset: u64,
+        read: impl FnOnce(&mut Self, UserSlice) -> Result<u64, Stop>,
     ) -> Result<u64, Stop> {
         let is_shared = request.flags & (map::SHARED | map::PRIVATE) != map::PRIVATE;
         if is_shared && request.protection & prot::WRITE != 0 {
             return Err(self.count_missing_as(Errno::ENODEV));
         }
-        if shipped.is_directory {
+        if is_directory {
             return Err(Errno::ENODEV.into());
         }
         if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
@@ -99,8 +112,8 @@ impl Current<'_> {
                 address
             }
         };
-        let to = Buffers::whole(address, request.length)?;
-        let read = self.read_shipped(fd, shipped, Some(offset), to);
+        let to = UserSlice::new(address, request.length)?;
+        let read = read(self, to);
         let mut machine = Attended::new(self.services);
         let memory = self.process.memory();
         match read {
@@ -125,9 +138,22 @@ impl Current<'_> {
         match description.opened {
             Opened::Place(_) if description.is_path() => Err(Errno::EBADF),
             Opened::Place(Place::File(number)) => Ok(number),
-            Opened::Stream(_) | Opened::Channel(..) | Opened::Place(_) | Opened::Shipped(_) => {
-                Err(Errno::ENODEV)
-            }
+            Opened::Stream(_)
+            | Opened::Channel(..)
+            | Opened::Place(_)
+            | Opened::Shipped(_)
+            | Opened::Temporary(..) => Err(Errno::ENODEV),
+        }
+    }
+
+    /// What a descriptor of `/tmp` can map.
+    fn mappable_temporary(&self, fd: u64) -> Result<Stored, Errno> {
+        let description = self.process.files.descriptors.get(fd)?;
+        match description.opened {
+            Opened::Temporary(..) if description.is_path() => Err(Errno::EBADF),
+            Opened::Temporary(..) if !description.reads() => Err(Errno::EACCES),
+            Opened::Temporary(open, _) => Ok(Stored::Temporary(open)),
+            _ => Err(Errno::EBADF),
         }
     }
 

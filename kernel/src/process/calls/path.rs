@@ -1,42 +1,39 @@
 //! Calls with a path: where it leads, and what is done there.
 //!
-//! A path leads to what the node has for itself (`kernel_core::files`), which is read only, or to
-//! the files of the job's I/O service, which carries the call out ([`super::shipped`]). A job
-//! without one has the node's alone.
+//! A path leads to what the node has for itself (`kernel_core::files`), which is read only, to
+//! `/tmp` ([`super::temporary`]), or to the files of the job's I/O service, which carries the call
+//! out ([`super::shipped`]). A job without one has the node's alone.
+//!
+//! Neighbours: [`super::metadata`] tells what is known of a file.
 //!
 //! Invariant: what is here decides by the first name of a path, and by nothing behind it, whose
-//! affair it is; what the service's paths lead to is the service's to say.
+//! affair it is; what the service's paths lead to is the service's to say, and what leads out of
+//! `/tmp` is said there.
 
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{at, open, rename};
+use hearth_abi::linux::{access, at, open, rename};
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::stat::Metadata;
-use kernel_core::files::{Files, Opened, PATH_MAX, PROGRAM_LINK, Place, Shipped, is_of_node};
+use kernel_core::files::temporary::{Found, Ino, Kind, Last, Open, is_temporary};
+use kernel_core::files::{Opened, PATH_MAX, PROGRAM_LINK, Place, Shipped, is_of_node};
 use kernel_core::program::UserSlice;
-use netstack::files::{self as wire, Call, FileSystem, METADATA_LEN, Op, Reply, WORKING};
+use netstack::files::{Call, Op, Reply, WORKING};
 
 use super::Args;
 use super::shipped::{OPENED_LEN, identity_of, paths, result_of};
+use crate::mm::Hardware;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
+use crate::time;
 
 /// Largest piece of a path that is read at once: most are shorter.
 const PATH_PIECE: u64 = 256;
-/// Flags of the stat calls that change nothing for the node's own files: there are no links and no
-/// mounts.
-const STAT_IGNORED: u64 = at::SYMLINK_NOFOLLOW | at::NO_AUTOMOUNT;
 /// Permissions of a mode.
 const MODE_BITS: u64 = 0o7777;
-/// `struct statfs`, and the kind of a file system in memory.
-const STATFS_BYTES: usize = 120;
-const RAMFS: u64 = 0x8584_58f6;
-const TMPFS: u64 = 0x0102_1994;
-/// Longest name, for statfs.
-const NAME_MAX: u64 = 255;
-/// utimensat: now.
-const TIME_NOW: u64 = (1 << 30) - 1;
+/// utimensat: now, and as it was.
+pub(super) const TIME_NOW: u32 = (1 << 30) - 1;
+pub(super) const TIME_OMIT: u32 = (1 << 30) - 2;
 const NANOSECONDS_PER_MICROSECOND: u64 = 1_000;
 
 /// Where a path leads.
@@ -45,14 +42,18 @@ enum Where {
     Node(Place),
     /// At the I/O service, from this directory.
     Service(u32),
+    /// In `/tmp`.
+    Temporary(Found),
 }
 
 /// What a path, or a descriptor, means to a call that asks about it.
-enum Named {
+pub(super) enum Named {
     /// This, on the node.
     Node(Opened),
     /// What this call of the service is about: handle and path.
     Service(u32, Vec<u8>),
+    /// This, in `/tmp`.
+    Temporary(Ino),
 }
 
 impl Current<'_> {
@@ -63,10 +64,16 @@ impl Current<'_> {
         flags: u64,
         mode: u64,
     ) -> Result<u64, Stop> {
-        let path = self.read_path(path)?;
+        let mut path = self.read_path(path)?;
         let mode = mode & MODE_BITS & !self.process.files.mode_mask();
-        let handle = match self.place_of(directory, &path)? {
+        let asked = Open {
+            flags,
+            mode: mode as u32,
+        };
+        let last = asked.last(&path);
+        let handle = match self.place_of(directory, &mut path, last)? {
             Where::Node(from) => return self.open_here(from, &path, flags, mode),
+            Where::Temporary(found) => return self.open_temporary(&found, asked),
             Where::Service(handle) => handle,
         };
         self.process.files.descriptors.make_room()?;
@@ -164,170 +171,6 @@ impl Current<'_> {
         self.open(at::CWD, path, flags, mode)
     }
 
-    pub(super) fn fstat(&mut self, fd: u64, address: u64) -> Result<u64, Stop> {
-        let metadata = self.metadata_of(fd)?;
-        self.write_bytes(address, &metadata.stat())?;
-        Ok(0)
-    }
-
-    /// What is known of what a descriptor refers to.
-    pub(super) fn metadata_of(&mut self, fd: u64) -> Result<Metadata, Stop> {
-        let opened = self.process.files.descriptors.get(fd)?.opened;
-        match self.shipped(fd)? {
-            Some(shipped) => self.metadata(Named::Service(shipped.handle, Vec::new()), 0),
-            None => Ok(self.process.files.names.metadata(opened)),
-        }
-    }
-
-    /// stat, lstat and newfstatat.
-    pub(super) fn stat(
-        &mut self,
-        directory: i32,
-        [path, address, flags]: [u64; 3],
-    ) -> Result<u64, Stop> {
-        if flags & !(at::EMPTY_PATH | STAT_IGNORED) != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        let named = self.named(directory, path, flags)?;
-        let metadata = self.metadata(named, flags)?;
-        self.write_bytes(address, &metadata.stat())?;
-        Ok(0)
-    }
-
-    pub(super) fn statx(&mut self, args: Args) -> Result<u64, Stop> {
-        let [directory, path, flags, _mask, address, _] = args;
-        if flags & !(at::EMPTY_PATH | STAT_IGNORED | at::STATX_SYNC) != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        let named = self.named(directory as i32, path, flags)?;
-        let metadata = self.metadata(named, flags & !at::STATX_SYNC)?;
-        self.write_bytes(address, &metadata.statx())?;
-        Ok(0)
-    }
-
-    fn metadata(&mut self, named: Named, flags: u64) -> Result<Metadata, Stop> {
-        let (handle, path) = match named {
-            Named::Node(opened) => return Ok(self.process.files.names.metadata(opened)),
-            Named::Service(handle, path) => (handle, path),
-        };
-        let reply = self.ship(|| {
-            Call::new(Op::Stat, handle)
-                .with_words([flags])
-                .with_input(path.clone())
-                .with_room(METADATA_LEN)
-        })?;
-        match result_of(&reply) {
-            Ok(_) => {}
-            Err(Errno::ENOENT) if is_bare(&path) => {
-                let place = self.process.files.names.resolve(Place::With, &path)?;
-                return Ok(self.process.files.names.metadata(Opened::Place(place)));
-            }
-            Err(errno) => return Err(errno.into()),
-        }
-        let told = wire::Metadata::parse(&reply.output).map_err(|_| Errno::EIO)?;
-        Ok(Metadata {
-            device: told.device,
-            inode: told.inode,
-            mode: told.mode,
-            links: told.links,
-            owner: [told.user, told.group],
-            special: told.special,
-            bytes: told.size,
-            block: told.block_size.into(),
-            sectors: told.blocks,
-            times: [told.accessed, told.modified, told.changed],
-        })
-    }
-
-    /// access, faccessat and faccessat2.
-    pub(super) fn access(
-        &mut self,
-        directory: i32,
-        [path, mode, flags]: [u64; 3],
-    ) -> Result<u64, Stop> {
-        if flags & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW | at::EACCESS) != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        match self.named(directory, path, flags)? {
-            Named::Node(Opened::Place(place)) => Files::access(place, mode)?,
-            Named::Node(_) => {}
-            Named::Service(handle, path) => {
-                let reply = self.ship(|| {
-                    Call::new(Op::Access, handle)
-                        .with_words([mode, flags])
-                        .with_input(path.clone())
-                })?;
-                match result_of(&reply) {
-                    Err(Errno::ENOENT) if is_bare(&path) => {
-                        let place = self.process.files.names.resolve(Place::With, &path)?;
-                        Files::access(place, mode)?;
-                    }
-                    other => {
-                        other?;
-                    }
-                }
-            }
-        }
-        Ok(0)
-    }
-
-    /// statfs and fstatfs: of what a descriptor or a path refers to.
-    pub(super) fn statfs(&mut self, path: u64, address: u64) -> Result<u64, Stop> {
-        let named = self.named(at::CWD, path, 0)?;
-        self.tell_file_system(named, address)
-    }
-
-    pub(super) fn fstatfs(&mut self, fd: u64, address: u64) -> Result<u64, Stop> {
-        let named = self.named_by_descriptor(fd)?;
-        self.tell_file_system(named, address)
-    }
-
-    fn tell_file_system(&mut self, named: Named, address: u64) -> Result<u64, Stop> {
-        self.make_writable(UserSlice::new(address, STATFS_BYTES as u64)?)?;
-        let told = match named {
-            Named::Node(opened) => FileSystem {
-                // C libraries look whether shared memory objects are in memory.
-                kind: match opened {
-                    Opened::Place(place) if place.is_shared() => TMPFS,
-                    _ => RAMFS,
-                },
-                block_size: PAGE_SIZE,
-                name_max: NAME_MAX,
-                fragment_size: PAGE_SIZE,
-                ..FileSystem::default()
-            },
-            Named::Service(handle, path) => {
-                let reply = self.ship(|| {
-                    Call::new(Op::StatFileSystem, handle)
-                        .with_input(path)
-                        .with_room(STATFS_BYTES)
-                })?;
-                result_of(&reply)?;
-                FileSystem::parse(&reply.output).map_err(|_| Errno::EIO)?
-            }
-        };
-        let [blocks, free, available] = told.blocks;
-        let words = [
-            told.kind,
-            told.block_size,
-            blocks,
-            free,
-            available,
-            told.files[0],
-            told.files[1],
-            0,
-            told.name_max,
-            told.fragment_size,
-            told.flags,
-        ];
-        let mut out = [0; STATFS_BYTES];
-        for (place, word) in out.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        self.write_bytes(address, &out)?;
-        Ok(0)
-    }
-
     pub(super) fn mkdir(&mut self, directory: i32, path: u64, mode: u64) -> Result<u64, Stop> {
         let mode = mode & MODE_BITS & !self.process.files.mode_mask();
         self.change(directory, path, Op::MakeDirectory, [mode, 0], Change::Makes)
@@ -389,7 +232,7 @@ impl Current<'_> {
         if flags & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW) != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let mut stamps = [[0, TIME_NOW]; 2];
+        let mut stamps = [[0, TIME_NOW.into()]; 2];
         if times != 0 {
             stamps = self.read_pairs(times)?;
         }
@@ -398,7 +241,7 @@ impl Current<'_> {
 
     /// utime: whole seconds.
     pub(super) fn utime(&mut self, path: u64, times: u64) -> Result<u64, Stop> {
-        let mut stamps = [[0, TIME_NOW]; 2];
+        let mut stamps = [[0, TIME_NOW.into()]; 2];
         if times != 0 {
             let [seconds] = self.read_pairs::<1>(times)?;
             stamps = seconds.map(|seconds| [seconds, 0]);
@@ -408,7 +251,7 @@ impl Current<'_> {
 
     /// utimes and futimesat: microseconds.
     pub(super) fn utimes(&mut self, directory: i32, path: u64, times: u64) -> Result<u64, Stop> {
-        let mut stamps = [[0, TIME_NOW]; 2];
+        let mut stamps = [[0, TIME_NOW.into()]; 2];
         if times != 0 {
             stamps = self.read_pairs(times)?;
             for [_, fraction] in &mut stamps {
@@ -475,12 +318,32 @@ impl Current<'_> {
         [from, path, to, new]: [u64; 4],
         flags: u64,
     ) -> Result<u64, Stop> {
-        let (path, new) = (self.read_path(path)?, self.read_path(new)?);
-        let places = [
-            self.place_of(from as i32, &path)?,
-            self.place_of(to as i32, &new)?,
-        ];
-        match places {
+        let (mut path, mut new) = (self.read_path(path)?, self.read_path(new)?);
+        let last = match (op, flags & at::SYMLINK_FOLLOW) {
+            (Op::Rename, _) => Last::Name,
+            (_, 0) => Last::Link,
+            _ => Last::Target,
+        };
+        let first = self.place_of(from as i32, &mut path, last)?;
+        if let Where::Temporary(found) = &first
+            && op == Op::Link
+        {
+            found.there()?;
+        }
+        match [first, self.place_of(to as i32, &mut new, Last::Name)?] {
+            [Where::Temporary(from), Where::Temporary(to)] => {
+                self.check_growth()?;
+                let (who, now) = (self.who(), time::of_files());
+                let files = self.services.temporary();
+                match op {
+                    Op::Link => files.link(&from, &to, who, now)?,
+                    _ => {
+                        let machine = &mut Hardware::new();
+                        files.rename(machine, [&from, &to], flags, who, now)?;
+                    }
+                }
+                Ok(0)
+            }
             [Where::Service(first), Where::Service(second)] => {
                 let reply = self.ship(|| {
                     let call = Call::new(op, first).with_words([flags]);
@@ -505,8 +368,15 @@ impl Current<'_> {
 
     /// symlink and symlinkat.
     pub(super) fn symlink(&mut self, target: u64, directory: i32, path: u64) -> Result<u64, Stop> {
-        let (target, path) = (self.read_path(target)?, self.read_path(path)?);
-        match self.place_of(directory, &path)? {
+        let (target, mut path) = (self.read_path(target)?, self.read_path(path)?);
+        match self.place_of(directory, &mut path, Last::Name)? {
+            Where::Temporary(found) => {
+                self.check_growth()?;
+                let (who, now) = (self.who(), time::of_files());
+                let files = self.services.temporary();
+                files.make_link(&mut Hardware::new(), &target, &found, who, now)?;
+                Ok(0)
+            }
             Where::Service(handle) => {
                 let input = || paths(&target, &path);
                 let reply =
@@ -527,8 +397,12 @@ impl Current<'_> {
         let length = length.filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
         let target = match self.read_path(path)? {
             path if path == PROGRAM_LINK => self.process.files.program.clone(),
-            _ => match self.named(directory, path, at::EMPTY_PATH)? {
+            _ => match self.named(directory, path, at::EMPTY_PATH | at::SYMLINK_NOFOLLOW)? {
                 Named::Node(_) => return Err(Errno::EINVAL.into()),
+                Named::Temporary(ino) => {
+                    let files = self.services.temporary();
+                    files.link_target(Hardware::new().memory(), ino)?
+                }
                 Named::Service(handle, path) => {
                     let room = length.min(PATH_MAX);
                     let reply = self.ship(|| {
@@ -549,6 +423,7 @@ impl Current<'_> {
         match self.named(at::CWD, path, 0)? {
             Named::Node(opened) => self.work_in(opened),
             Named::Service(handle, path) => self.work_in_service(handle, at::CWD, &path),
+            Named::Temporary(ino) => self.work_in_temporary(ino),
         }
     }
 
@@ -557,7 +432,13 @@ impl Current<'_> {
         match self.shipped(fd)? {
             // The descriptor may be closed and the directory stays.
             Some(shipped) => self.work_in_service(shipped.handle, fd as i32, b"."),
-            None => self.work_in(opened),
+            None => match opened {
+                Opened::Temporary(open, _) => {
+                    let ino = self.services.temporary().opened(open);
+                    self.work_in_temporary(ino)
+                }
+                opened => self.work_in(opened),
+            },
         }
     }
 
@@ -574,10 +455,22 @@ impl Current<'_> {
         self.work_in(Opened::Shipped(shipped))
     }
 
+    fn work_in_temporary(&mut self, ino: Ino) -> Result<u64, Stop> {
+        let who = self.who();
+        let files = self.services.temporary();
+        let kind = files.kind(ino);
+        if kind != Kind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        files.access(ino, who, access::EXECUTE)?;
+        let open = files.open_inode(ino)?;
+        self.work_in(Opened::Temporary(open, kind))
+    }
+
     fn work_in(&mut self, opened: Opened) -> Result<u64, Stop> {
         match opened {
             Opened::Place(place) if !place.is_directory() => return Err(Errno::ENOTDIR.into()),
-            Opened::Place(_) | Opened::Shipped(_) => {}
+            Opened::Place(_) | Opened::Shipped(_) | Opened::Temporary(..) => {}
             Opened::Stream(_) | Opened::Channel(..) => return Err(Errno::ENOTDIR.into()),
         }
         let before = core::mem::replace(&mut self.process.files.working, opened);
@@ -591,6 +484,10 @@ impl Current<'_> {
         let mut path = match self.process.files.working {
             Opened::Place(Place::Root) => b"/".to_vec(),
             Opened::Place(Place::SharedDirectory) => Place::SHARED_PATH.to_vec(),
+            Opened::Temporary(open, _) => {
+                let files = self.services.temporary();
+                files.path(files.opened(open)).ok_or(Errno::ENOENT)?
+            }
             Opened::Shipped(shipped) => {
                 let handle = self.current(shipped)?.handle;
                 let reply = self.ship(|| Call::new(Op::Path, handle).with_room(PATH_MAX))?;
@@ -616,11 +513,16 @@ impl Current<'_> {
         [first, second]: [u64; 2],
         change: Change,
     ) -> Result<u64, Stop> {
-        let path = self.read_path(path)?;
+        let mut path = self.read_path(path)?;
         if path.is_empty() {
             return Err(Errno::ENOENT.into());
         }
-        match self.place_of(directory, &path)? {
+        let last = match op {
+            Op::MakeDirectory | Op::Remove => Last::Name,
+            _ => Last::Target,
+        };
+        match self.place_of(directory, &mut path, last)? {
+            Where::Temporary(found) => self.change_name_temporary(&found, op, first),
             Where::Service(handle) => {
                 self.change_named(Named::Service(handle, path), op, [first, second, 0, 0])
             }
@@ -648,6 +550,7 @@ impl Current<'_> {
                 let reply = self.ship(call)?;
                 Ok(result_of(&reply)?)
             }
+            Named::Temporary(ino) => self.change_temporary(ino, op, words),
             Named::Node(_) => Err(self.read_only()),
         }
     }
@@ -655,6 +558,10 @@ impl Current<'_> {
     /// A call that changes what a descriptor refers to.
     pub(super) fn change_open(&mut self, fd: u64, op: Op, words: [u64; 4]) -> Result<u64, Stop> {
         let named = self.named_by_descriptor(fd)?;
+        if matches!(named, Named::Temporary(_)) && self.process.files.descriptors.get(fd)?.is_path()
+        {
+            return Err(Errno::EBADF.into());
+        }
         if op != Op::Sync {
             self.changed(fd, true);
         }
@@ -665,11 +572,14 @@ impl Current<'_> {
         Ok(value)
     }
 
-    fn named_by_descriptor(&mut self, fd: u64) -> Result<Named, Stop> {
+    pub(super) fn named_by_descriptor(&mut self, fd: u64) -> Result<Named, Stop> {
         let opened = self.process.files.descriptors.get(fd)?.opened;
-        Ok(match self.shipped(fd)? {
-            Some(shipped) => Named::Service(shipped.handle, Vec::new()),
-            None => Named::Node(opened),
+        Ok(match (self.shipped(fd)?, opened) {
+            (Some(shipped), _) => Named::Service(shipped.handle, Vec::new()),
+            (None, Opened::Temporary(open, _)) => {
+                Named::Temporary(self.services.temporary().opened(open))
+            }
+            (None, opened) => Named::Node(opened),
         })
     }
 
@@ -679,8 +589,8 @@ impl Current<'_> {
     }
 
     /// What a path, or with an empty one a descriptor, means to a call that asks about it.
-    fn named(&mut self, directory: i32, path: u64, flags: u64) -> Result<Named, Stop> {
-        let path = self.read_path(path)?;
+    pub(super) fn named(&mut self, directory: i32, path: u64, flags: u64) -> Result<Named, Stop> {
+        let mut path = self.read_path(path)?;
         if path.is_empty() && flags & at::EMPTY_PATH != 0 {
             if directory != at::CWD {
                 return self.named_by_descriptor(directory as u32 as u64);
@@ -689,10 +599,18 @@ impl Current<'_> {
                 Opened::Shipped(shipped) => {
                     Named::Service(self.current(shipped)?.handle, Vec::new())
                 }
+                Opened::Temporary(open, _) => {
+                    Named::Temporary(self.services.temporary().opened(open))
+                }
                 here => Named::Node(here),
             });
         }
-        match self.place_of(directory, &path)? {
+        let last = match flags & at::SYMLINK_NOFOLLOW {
+            0 => Last::Target,
+            _ => Last::Link,
+        };
+        match self.place_of(directory, &mut path, last)? {
+            Where::Temporary(found) => Ok(Named::Temporary(found.there()?)),
             Where::Service(_) if path.is_empty() => Err(Errno::ENOENT.into()),
             Where::Service(handle) => Ok(Named::Service(handle, path)),
             Where::Node(from) => {
@@ -702,24 +620,39 @@ impl Current<'_> {
         }
     }
 
-    /// Whose a path is, and where it begins.
-    fn place_of(&mut self, directory: i32, path: &[u8]) -> Result<Where, Stop> {
-        if path.first() == Some(&b'/') {
-            return Ok(match self.ships() && !is_of_node(path) {
-                true => Where::Service(WORKING),
-                false => Where::Node(Place::Root),
-            });
-        }
-        let opened = match directory {
-            at::CWD => self.process.files.working,
-            fd => self.process.files.descriptors.get(fd as u32 as u64)?.opened,
+    /// Whose a path is, and where it begins. One that leads out of `/tmp` is another one then.
+    fn place_of(&mut self, directory: i32, path: &mut Vec<u8>, last: Last) -> Result<Where, Stop> {
+        let mut from = match (path.first(), directory) {
+            (Some(b'/'), _) => None,
+            (_, at::CWD) => Some(self.process.files.working),
+            (_, fd) => Some(self.process.files.descriptors.get(fd as u32 as u64)?.opened),
         };
-        match opened {
-            Opened::Place(place) if place.is_directory() => Ok(Where::Node(place)),
-            Opened::Shipped(shipped) if shipped.is_directory => {
+        if from == Some(Opened::Place(Place::Root)) && !path.is_empty() {
+            path.insert(0, b'/');
+            from = None;
+        }
+        let files = self.services.temporary();
+        let begins = match from {
+            None if is_temporary(path) && !files.is_outside() => Some(Ino::ROOT),
+            Some(Opened::Temporary(open, _)) => Some(files.opened(open)),
+            _ => None,
+        };
+        if let Some(begins) = begins {
+            let who = self.who();
+            let files = self.services.temporary();
+            match files.walk(Hardware::new().memory(), begins, path, last, who)? {
+                Found::Outside(outside) => (*path, from) = (outside, None),
+                found => return Ok(Where::Temporary(found)),
+            }
+        }
+        match from {
+            None if self.ships() && !is_of_node(path) => Ok(Where::Service(WORKING)),
+            None => Ok(Where::Node(Place::Root)),
+            Some(Opened::Place(place)) if place.is_directory() => Ok(Where::Node(place)),
+            Some(Opened::Shipped(shipped)) if shipped.is_directory => {
                 Ok(Where::Service(self.current(shipped)?.handle))
             }
-            _ => Err(Errno::ENOTDIR.into()),
+            Some(_) => Err(Errno::ENOTDIR.into()),
         }
     }
 
@@ -757,6 +690,6 @@ enum Change {
 }
 
 /// Whether a path is a single name.
-fn is_bare(path: &[u8]) -> bool {
+pub(super) fn is_bare(path: &[u8]) -> bool {
     !path.is_empty() && !path.contains(&b'/')
 }

@@ -8,12 +8,10 @@
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::rename;
-use kernel_core::addr::PAGE_SIZE;
 use kernel_core::files::{Opened, Place};
 use kernel_core::space::{MapRequest, SharedMemoryMap};
 use netstack::files::Op;
 
-use super::buffers::Buffers;
 use crate::mm::Hardware;
 use crate::process::attended::Attended;
 use crate::process::current::Current;
@@ -57,68 +55,14 @@ impl Current<'_> {
         Ok(0)
     }
 
-    /// Writes to an object from `offset` on, or where its description is. Begun anew it goes on
-    /// behind what it has written.
-    pub(super) fn write_shared(
-        &mut self,
-        fd: u64,
-        object: u16,
-        offset: Option<u64>,
-        from: Buffers,
-    ) -> Result<u64, Stop> {
-        let length = self.bytes_of(from)?;
-        let mut page = [0; PAGE_SIZE as usize];
-        loop {
-            let description = *self.process.files.descriptors.get(fd)?;
-            if description.is_path() || !description.writes() {
-                return Err(Errno::EBADF.into());
-            }
-            let done = self.written();
-            let bytes = self.process.files.names.shared.object(object).bytes;
-            let at = match offset {
-                Some(offset) => offset.checked_add(done),
-                None if description.appends() => Some(bytes),
-                None => Some(description.position),
-            };
-            let at = at.ok_or(Errno::EINVAL)?;
-            // Another thread may have changed the vector meanwhile.
-            let length = length.max(done);
-            let piece = (length - done).min(PAGE_SIZE - at % PAGE_SIZE);
-            if piece == 0 {
-                return Ok(done);
-            }
-            let piece = &mut page[..piece as usize];
-            let written = self.write_piece(object, at, bytes, (from, done), piece);
-            match written {
-                Ok(()) => {}
-                Err(Stop::Errno(_)) if done > 0 => return Ok(done),
-                Err(stop) => return Err(stop),
-            }
-            self.thread.progress().done += piece.len() as u64;
-            if offset.is_none() {
-                let behind = at + piece.len() as u64;
-                self.process.files.descriptors.get_mut(fd)?.position = behind;
-            }
-        }
-    }
-
-    /// Writes a piece that lies in one page of the object, from that byte of the buffers on.
-    fn write_piece(
-        &mut self,
-        object: u16,
-        at: u64,
-        bytes: u64,
-        (from, done): (Buffers, u64),
-        piece: &mut [u8],
-    ) -> Result<(), Stop> {
-        self.gather(from, done, piece)?;
+    /// Writes bytes that lie in one page of an object.
+    pub(super) fn write_shared(&mut self, object: u16, at: u64, piece: &[u8]) -> Result<(), Stop> {
         let end = at.checked_add(piece.len() as u64).ok_or(Errno::ENOSPC)?;
-        if end > bytes {
+        if end > self.process.files.names.shared.object(object).bytes {
             self.set_shared_length(object, end)?;
         }
         let memory = self.process.memory();
         memory.write_shared_memory(&mut Hardware::new(), object, at, piece)?;
-        self.look_up()?;
         Ok(())
     }
 

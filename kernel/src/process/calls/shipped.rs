@@ -252,6 +252,9 @@ impl Current<'_> {
         if let Some(Opened::Place(Place::SharedMemory(_))) = opened {
             self.forget_shared();
         }
+        if let Some(Opened::Temporary(open, _)) = opened {
+            self.close_temporary(open);
+        }
         let Some(Opened::Shipped(shipped)) = opened else {
             return;
         };

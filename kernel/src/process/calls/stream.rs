@@ -30,9 +30,9 @@ impl Current<'_> {
             let from = Buffers::one(address, length)?;
             return self.write_shipped(fd, shipped, None, from);
         }
-        if let Some(object) = self.shared_memory(fd) {
+        if let Some(file) = self.stored(fd) {
             let from = Buffers::one(address, length)?;
-            return self.write_shared(fd, object, None, from);
+            return self.write_stored(fd, file, None, from);
         }
         if let Some(device) = self.device(fd) {
             let from = UserSlice::new(address, length.min(TRANSFER_MAX))?;
@@ -57,9 +57,9 @@ impl Current<'_> {
             let from = Buffers::vector(vector, count)?;
             return self.write_shipped(fd, shipped, None, from);
         }
-        if let Some(object) = self.shared_memory(fd) {
+        if let Some(file) = self.stored(fd) {
             let from = Buffers::vector(vector, count)?;
-            return self.write_shared(fd, object, None, from);
+            return self.write_stored(fd, file, None, from);
         }
         if let Some(device) = self.device(fd) {
             let mut length = 0;

@@ -8,6 +8,7 @@
 //! the node.
 
 use kernel_core::addr::{PhysAddr, VirtAddr};
+use kernel_core::files::temporary::Temporary;
 use kernel_core::objects::Objects;
 use kernel_core::retention::WarmTable;
 use kernel_core::threads::Core;
@@ -202,6 +203,10 @@ impl NodeServices for Undertaker<'_, '_> {
 
     fn shipping(&mut self) -> Option<&mut Shipping> {
         self.node().shipping()
+    }
+
+    fn temporary(&mut self) -> &mut Temporary {
+        self.node().temporary()
     }
 
     fn exchange(&mut self) -> &mut Exchange {

@@ -3,8 +3,8 @@
 //! Both are the published method with one chunk, which is passed on when it is whole; nothing is
 //! left to swap then. So the engine needs nothing for them.
 //!
-//! Neighbours: `crate::broadcast` reads their names from a command line, and draws them from a
-//! seed.
+//! Neighbours: [`crate::casts`] reads their names from a command line, [`crate::random`] draws them
+//! from a seed.
 //!
 //! Invariant: every node gets the object from one other.
 

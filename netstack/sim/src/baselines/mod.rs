@@ -6,8 +6,8 @@
 //! They run on the engines that ship: an option of the published broadcast, and
 //! [`netstack::exchange::Baseline`]. No node and no command of `hearth` knows their names.
 //!
-//! Neighbours: `crate::broadcast` and `crate::exchange` read the names from a command line, and
-//! draw the schemes from a seed.
+//! Neighbours: [`crate::casts`] and [`crate::exchange`] read the names from a command line,
+//! [`crate::random`] draws the schemes from a seed.
 //!
 //! Invariant: nothing but what makes a scheme different is here.
 

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use netstack_sim::attacker::Attack;
-use netstack_sim::check::random::Family;
 use netstack_sim::check::{self, Score, goals};
+use netstack_sim::net::attacker::Attack;
+use netstack_sim::random::Family;
 use netstack_sim::scenario::{ALL, Scenario};
-use netstack_sim::{broadcast, exchange, overlay};
+use netstack_sim::{casts, exchange, options, overlay};
 
 /// Most nodes of a scenario.
 const NODES_MOST: u64 = 60_000;
@@ -44,10 +44,12 @@ enum Command {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Random scenarios of one kind by their seeds: one is told in full, many are counted
+    Run(Random),
     /// Lists the scenarios
     List,
     /// A cast at any scale
-    Broadcast(broadcast::options::Options),
+    Broadcast(casts::options::Options),
     /// All-to-all exchanges at any scale
     Exchange(exchange::options::Options),
     /// The monitoring overlay at any scale
@@ -55,6 +57,28 @@ enum Command {
     /// A scenario of the list, with the options --seed, --nodes, --runs, --replay and --flip
     #[command(external_subcommand)]
     Scenario(Vec<String>),
+}
+
+/// Random scenarios of one kind.
+#[derive(Args)]
+struct Random {
+    /// Which
+    #[arg(long, value_enum, default_value = "together")]
+    family: Family,
+    /// One seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seeds from the first up to the one before the last, as in 1..100
+    #[arg(long, value_name = "FROM..TO", conflicts_with = "seed", value_parser = seeds)]
+    seeds: Option<(u64, u64)>,
+    /// What the run is made of, too
+    #[arg(long)]
+    setup: bool,
+    /// The figures as JSON, one object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    attack: Attack,
 }
 
 /// Options of a scenario.
@@ -85,6 +109,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check { rotate } => report(check_all(check::rotating_from(rotate))),
         Command::Soak { hours, seed } => soak(hours, seed),
+        Command::Run(random) => random.run(),
         Command::List => {
             for scenario in ALL {
                 let Scenario { name, about, .. } = scenario;
@@ -93,10 +118,57 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Broadcast(options) => options.run(&arguments),
-        Command::Exchange(options) => status(options.run()),
-        Command::Overlay(options) => status(options.run()),
+        Command::Exchange(options) => options.run(&arguments),
+        Command::Overlay(options) => options.run(&arguments),
         Command::Scenario(words) => run_scenario(&words),
     }
+}
+
+impl Random {
+    fn run(&self) -> ExitCode {
+        let family = self.family;
+        let Some((from, to)) = self.seeds else {
+            let mut setup = family.setup(self.seed);
+            setup.attack = self.attack;
+            if self.setup {
+                eprintln!("{setup:#?}");
+            }
+            return match options::timed(setup) {
+                Ok((summary, cost)) if self.json => {
+                    println!("{}", summary.to_json(cost));
+                    ExitCode::SUCCESS
+                }
+                Ok((summary, cost)) => {
+                    print!("{}", summary.to_table(cost));
+                    ExitCode::SUCCESS
+                }
+                Err(what) => {
+                    eprintln!("{what}");
+                    ExitCode::FAILURE
+                }
+            };
+        };
+        let mut score = Score::default();
+        for seed in from..to {
+            let outcome = match self.attack.is_on() {
+                true => family.run_under(seed, self.attack),
+                false => family.run(seed),
+            };
+            score.count(outcome.is_ok());
+            if let Err(what) = outcome {
+                println!("{what}");
+            }
+        }
+        report(score)
+    }
+}
+
+fn seeds(text: &str) -> Result<(u64, u64), &'static str> {
+    let range = text.split_once("..");
+    let range = range.and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    range
+        .filter(|(from, to)| from < to)
+        .ok_or("write the first seed and the one after the last, as in 1..100")
 }
 
 fn hours(text: &str) -> Result<f64, &'static str> {
@@ -148,7 +220,7 @@ fn check_all(rotating_from: u64) -> Score {
     for family in Family::ALL {
         let begin = Instant::now();
         let score = check::run(family, &check::seeds(family, rotating_from));
-        tell(family.name(), score, begin);
+        tell(&family.name(), score, begin);
         total.add(score);
     }
     let begin = Instant::now();

@@ -10,7 +10,9 @@
 
 use clap::Parser;
 
-use crate::{broadcast, exchange, overlay};
+use crate::summary::Summary;
+use crate::world::World;
+use crate::{casts, exchange, overlay};
 
 /// A figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,73 +152,57 @@ impl Goal {
         }
     }
 
+    /// The figure; of several runs that of the one in the middle: one whose last packet is lost
+    /// waits for a timer.
     fn measure(&self) -> Result<f64, String> {
         let words = self.line.split_whitespace();
         // Those that tell how far they are are not to.
-        let quiet = words.clone().chain(["--quiet"]);
-        match words.clone().next() {
-            Some("broadcast") => self.of_cast(broadcast::options::Options::parse_from(quiet)),
-            Some("exchange") => self.of_exchange(exchange::options::Options::parse_from(words)),
-            _ => self.of_overlay(overlay::options::Options::parse_from(quiet)),
+        let words = words.clone().chain(["--quiet"]);
+        let mut runs = 1;
+        let mut figures = Vec::new();
+        for seed in 1.. {
+            let setup = match words.clone().next() {
+                Some("broadcast") => {
+                    casts::options::Options::parse_from(words.clone()).setup(seed)?
+                }
+                Some("exchange") => {
+                    let options = exchange::options::Options::parse_from(words.clone());
+                    runs = options.network.runs;
+                    options.setup(seed)?
+                }
+                _ => overlay::options::Options::parse_from(words.clone()).setup(seed)?,
+            };
+            let run = World::new(setup)?.run();
+            figures.push(self.of(&run.map_err(|failure| failure.to_string())?)?);
+            if seed >= runs {
+                break;
+            }
         }
+        figures.sort_by(f64::total_cmp);
+        Ok(figures[figures.len() / 2])
     }
 
-    fn of_cast(&self, options: broadcast::options::Options) -> Result<f64, String> {
-        let world = broadcast::world::World::new(options.setup(1)?)?;
-        let summary = world.run().map_err(|failure| failure.what)?;
+    fn of(&self, summary: &Summary) -> Result<f64, String> {
         // One cast without a figure leaves all without one.
         let larger = |one: f64, other: f64| match one.is_nan() || one > other {
             true => one,
             false => other,
         };
-        let most = |of: fn(&broadcast::summary::CastFigures) -> f64| {
-            let most = summary.casts.iter().map(of).reduce(larger);
-            most.ok_or("there is no cast".to_string())
+        let most = |of: fn(&casts::summary::CastFigures) -> f64| {
+            let casts = summary.casts.as_ref();
+            casts.and_then(|casts| casts.each.iter().map(of).reduce(larger))
         };
-        match self.figure {
-            Ratio => most(|cast| cast.ratio_max),
-            Median => most(|cast| cast.ratio_median),
-            Sent => Ok(summary.source_objects()),
-            SentToNeeded | BuiltMs | Messages => self.has_no_figure(),
-        }
-    }
-
-    /// The figure of the run in the middle: one whose last packet is lost waits for a timer.
-    fn of_exchange(&self, options: exchange::options::Options) -> Result<f64, String> {
-        let seeds = 1..=options.runs.max(1);
-        let figures = seeds.map(|seed| self.of_one_exchange(&options, seed));
-        let mut figures = figures.collect::<Result<Vec<_>, _>>()?;
-        figures.sort_by(f64::total_cmp);
-        Ok(figures[figures.len() / 2])
-    }
-
-    fn of_one_exchange(
-        &self,
-        options: &exchange::options::Options,
-        seed: u64,
-    ) -> Result<f64, String> {
-        let world = exchange::world::World::new(options.setup(seed)?)?;
-        let summary = world.run().map_err(|failure| failure.what)?;
-        match self.figure {
-            Ratio => Ok(summary.ratio),
-            Median => Ok(summary.ratio_median),
-            SentToNeeded => Ok(summary.sent_to_needed),
-            Sent | BuiltMs | Messages => self.has_no_figure(),
-        }
-    }
-
-    fn of_overlay(&self, options: overlay::options::Options) -> Result<f64, String> {
-        let world = overlay::world::World::new(options.setup(1)?)?;
-        let summary = world.run().map_err(|failure| failure.what)?;
-        match self.figure {
-            BuiltMs => Ok(summary.build_ms.unwrap_or(f64::NAN)),
-            Messages => Ok(summary.messages),
-            Ratio | Median | Sent | SentToNeeded => self.has_no_figure(),
-        }
-    }
-
-    fn has_no_figure(&self) -> Result<f64, String> {
-        Err(format!("such a run has no {:?}", self.figure))
+        let exchange = summary.exchange.as_ref();
+        let overlay = summary.overlay.as_ref();
+        let figure = match self.figure {
+            Ratio => most(|cast| cast.ratio_max).or(exchange.map(|it| it.ratio)),
+            Median => most(|cast| cast.ratio_median).or(exchange.map(|it| it.ratio_median)),
+            Sent => summary.casts.as_ref().map(|casts| casts.source_objects()),
+            SentToNeeded => exchange.map(|it| it.sent_to_needed),
+            BuiltMs => overlay.map(|it| it.build_ms.unwrap_or(f64::NAN)),
+            Messages => overlay.map(|it| it.messages),
+        };
+        figure.ok_or_else(|| format!("such a run has no {:?}", self.figure))
     }
 }
 

@@ -1,20 +1,20 @@
 //! What every change of the protocols has to pass: random scenarios, and the goals of the methods.
 //!
-//! Key types: [`random::Family`], [`goals::Goal`], [`Score`]. Neighbour: `bin/hearth-sim.rs` prints
+//! Key types: [`goals::Goal`], [`Score`]. Neighbours: [`crate::random::Family`] has the random
+//! scenarios, `bin/hearth-sim.rs` prints
 //! what comes of them.
 //!
 //! Invariants: a run that fails is told with the command that replays it, and keeps no other run
 //! from being made. Runs share nothing, so they are made on all processors in any order.
 
 pub mod goals;
-pub mod random;
 
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use random::{FIRST_ROTATING, Family};
+use crate::random::{FIRST_ROTATING, Family};
 
 /// Seeds of every family that each check runs.
 pub const FIXED_SEEDS: u64 = 300;

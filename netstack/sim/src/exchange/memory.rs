@@ -14,6 +14,10 @@ pub const RECEIVED: BufferId = BufferId(1);
 /// See the module.
 pub struct RankMemory {
     me: u32,
+    /// Of a message: its number and its sender; what is received are its bytes.
+    message: Option<(u64, u32)>,
+    /// Whom the only block that is sent is for; else each is for the rank of its place.
+    to: Option<u32>,
     send: Vec<Part>,
     receive: Vec<Part>,
     /// First packet of each block that is received, in `seen`.
@@ -45,6 +49,8 @@ impl RankMemory {
         }
         RankMemory {
             me,
+            message: None,
+            to: None,
             send: parts(send),
             receive: parts(receive),
             starts,
@@ -52,6 +58,31 @@ impl RankMemory {
             packets,
             violations: Vec::new(),
         }
+    }
+
+    /// Memory for a message of so many bytes to another rank, and one as long from a third.
+    pub fn of_message(number: u64, (me, to): (u32, u32), from: u32, bytes: u64) -> Self {
+        RankMemory {
+            message: Some((number, from)),
+            to: Some(to),
+            // A message of this rank to itself is not looked at packet by packet.
+            ..RankMemory::new(u32::MAX, &[bytes], &[bytes])
+        }
+        .of(me)
+    }
+
+    fn of(mut self, me: u32) -> Self {
+        self.me = me;
+        self
+    }
+
+    /// A byte of what one rank sends another, of which number.
+    fn byte(&self, from: u32, to: u32, at: u64) -> u8 {
+        byte(
+            from,
+            to,
+            at ^ self.message.map_or(0, |(number, _)| (number + 1) << 40),
+        )
     }
 
     /// What it posts: its blocks for the ranks of a group and from them.
@@ -121,8 +152,9 @@ impl Memory for RankMemory {
             ));
             return Err(Gone);
         }
+        let to = self.to.unwrap_or(to as u32);
         for (place, out) in out.iter_mut().enumerate() {
-            *out = byte(self.me, to as u32, at + place as u64);
+            *out = self.byte(self.me, to, at + place as u64);
         }
         Ok(())
     }
@@ -133,14 +165,15 @@ impl Memory for RankMemory {
             return Err(Gone);
         };
         let me = self.me;
+        let sender = self.message.map_or(from as u32, |(_, sender)| sender);
         let expected = (self.receive[from].bytes - at).min(PACKET as u64);
         // A rank's own block is copied in pieces of any length.
-        let is_own = from == me as usize;
+        let is_own = sender == me;
         let is_whole = is_own
             || at.is_multiple_of(PACKET as u64)
                 && (bytes.is_empty() || bytes.len() as u64 == expected);
         let mut all = bytes.iter().zip(at..);
-        let is_right = all.all(|(found, at)| *found == byte(from as u32, me, at));
+        let is_right = all.all(|(found, at)| *found == self.byte(sender, me, at));
         if !is_whole || !is_right {
             self.violate(format!(
                 "{} bytes at {at} of the block of {from} are not what it sent",

@@ -1,4 +1,4 @@
-//! What a run came to: times as ratios to the limit, what was sent, what it cost.
+//! What an exchange came to: times as ratios to the limit, what was sent, what it cost.
 //!
 //! The limit is the time that a link needs for the blocks of its rank in full UDP datagrams;
 //! nothing that the protocol adds is part of it. Where ranks begin late, the bound is their
@@ -9,9 +9,9 @@
 
 use serde_json::{Value, json};
 
-use super::world::World;
-use crate::broadcast::fabric::{Tally, Train};
-use crate::broadcast::summary::Cost;
+use super::{Exchanges, dead};
+use crate::net::Net;
+use crate::net::fabric::Train;
 
 /// What ranks sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,6 @@ pub struct Traffic {
     pub control_datagrams: u64,
     /// Their bytes on the wire.
     pub control_wire_bytes: u64,
-    /// Ranks that are done, or have named a lost one.
-    pub finished: u32,
 }
 
 impl Traffic {
@@ -39,25 +37,17 @@ impl Traffic {
             self.control_datagrams += count;
             self.control_wire_bytes += u64::from(wire);
         }
-        Train {
-            datagrams,
-            wire,
-            sent_in: 0,
-            passed: 0,
-        }
+        Train::of(datagrams, wire)
     }
 }
 
-/// What a run came to.
-#[derive(Clone, Copy, Debug)]
-pub struct Summary {
-    /// A number that two runs of one setup share.
-    pub digest: u64,
-    /// Events of the simulator.
-    pub events: u64,
+/// What ranks came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
     /// The limit, or the bound where ranks are late, in nanoseconds.
     pub limit_ns: f64,
-    /// The last rank that is done, to the limit; of several exchanges all together.
+    /// The last rank that is done, to the limit; of several exchanges all together. Of programs
+    /// there is none.
     pub ratio: f64,
     /// The rank in the middle.
     pub ratio_median: f64,
@@ -69,55 +59,60 @@ pub struct Summary {
     pub named_lost: u32,
     /// Longest time from a death until a rank named it, in nanoseconds.
     pub named_ns: u64,
-    /// What became of what was sent.
-    pub tally: Tally,
+    /// Exchanges and messages of programs that were done, and that failed.
+    pub steps: (u64, u64),
     /// What was sent.
     pub traffic: Traffic,
 }
 
-impl Summary {
+impl Figures {
     /// Of a run that has ended.
-    pub(super) fn of(world: &World) -> Self {
-        let setup = &world.setup;
-        let limit = setup.limit_ns();
-        let late = if setup.late.is_empty() {
-            0.0
-        } else {
-            setup.late_ns as f64
+    pub(crate) fn of(exchanges: &Exchanges, net: &Net) -> Self {
+        let setup = &exchanges.setup;
+        let plan = setup.exchange.as_ref();
+        let bound = plan.map_or(0.0, |plan| {
+            let late = if plan.late.is_empty() {
+                0
+            } else {
+                plan.late_ns
+            };
+            late as f64 + plan.limit_ns(setup) * f64::from(plan.times)
+        });
+        let times = plan.map_or(1, |plan| plan.times);
+        let alive = |host: u32| net.is_on(host);
+        let seats = || {
+            let seats = (0..).zip(&exchanges.seats);
+            seats.filter_map(|(host, seat)| Some((host, seat.as_ref()?)))
         };
-        let bound = late + limit * f64::from(setup.times);
-        let mut ends: Vec<u64> = (world.stations.iter())
-            .filter(|station| station.alive && station.lost.is_none())
-            .map(|station| station.done_at)
+        let mut ends: Vec<u64> = seats()
+            .filter(|(host, seat)| alive(*host) && seat.lost.is_none())
+            .map(|(_, seat)| seat.done_at)
             .collect();
         ends.sort_unstable();
         // Nobody's ratio is no number, which misses every goal.
-        let ratio = |end: Option<&u64>| end.map_or(f64::NAN, |end| *end as f64 / bound);
-        let needed: u64 = world
-            .stations
-            .iter()
-            .map(|station| station.memory.packets())
-            .sum();
-        let lost = world.stations.iter().filter_map(|station| station.lost);
-        let since = |(rank, at): (netstack::ids::Rank, u64)| {
-            let death = setup.deaths.iter().find(|(_, dead)| *dead == rank.0);
-            at.saturating_sub(death.map_or(0, |(died, _)| *died))
+        let ratio = |end: Option<&u64>| match plan {
+            None => 0.0,
+            Some(_) => end.map_or(f64::NAN, |end| *end as f64 / bound),
         };
-        Summary {
-            digest: world.digest,
-            events: world.events,
+        let needed: u64 = seats().map(|(_, seat)| seat.memory.packets()).sum();
+        let lost = seats().filter_map(|(_, seat)| seat.lost);
+        let since = |(rank, at): (netstack::ids::Rank, u64)| {
+            let death = dead(setup).find(|(_, dead)| *dead == rank.0);
+            at.saturating_sub(death.map_or(0, |(died, _)| died))
+        };
+        Figures {
             limit_ns: bound,
             ratio: ratio(ends.last()),
             ratio_median: ratio(ends.get(ends.len() / 2)),
-            sent_to_needed: world.traffic.data_datagrams as f64
-                / (needed * u64::from(setup.times)).max(1) as f64,
-            duplicates: (world.stations.iter())
-                .map(|station| station.endpoint.counters().duplicates)
+            sent_to_needed: exchanges.traffic.data_datagrams as f64
+                / (needed * u64::from(times)).max(1) as f64,
+            duplicates: seats()
+                .map(|(_, seat)| seat.endpoint.counters().duplicates)
                 .sum(),
             named_lost: lost.clone().count() as u32,
             named_ns: lost.map(since).max().unwrap_or(0),
-            tally: world.fabric.tally,
-            traffic: world.traffic,
+            steps: (exchanges.steps, exchanges.failures),
+            traffic: exchanges.traffic,
         }
     }
 
@@ -127,10 +122,8 @@ impl Summary {
     }
 
     /// The figures for programs.
-    pub fn to_json(&self, cost: Cost) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
-            "digest": format!("{:016x}", self.digest),
-            "events": self.events,
             "limit_s": self.limit_ns / 1e9,
             "ratio": self.ratio,
             "ratio_median": self.ratio_median,
@@ -138,67 +131,42 @@ impl Summary {
             "duplicates": self.duplicates,
             "named_lost": self.named_lost,
             "named_s": self.named_ns as f64 / 1e9,
-            "port_backlog_bytes": self.tally.port_backlog,
-            "trunk_backlog_bytes": self.tally.trunk_backlog,
-            "lost_datagrams": self.tally.lost,
-            "overflowed_datagrams": self.tally.overflowed,
             "data_datagrams": self.traffic.data_datagrams,
             "control_datagrams": self.traffic.control_datagrams,
             "control_percent": self.control_percent(),
-            "wall_s": cost.wall_s,
-            "memory_bytes": cost.memory_bytes,
         })
     }
 
     /// The figures for people.
-    pub fn to_table(&self, cost: Cost) -> String {
-        let rows = [
-            (
+    pub(crate) fn tell(&self, row: &mut dyn FnMut(&str, String)) {
+        let (done, failed) = self.steps;
+        if done + failed > 0 {
+            row(
+                "exchanges and messages of programs",
+                format!("{done} done, {failed} failed"),
+            );
+        }
+        if self.limit_ns > 0.0 {
+            row(
                 "limit (with lateness)",
                 format!("{:.6} s", self.limit_ns / 1e9),
-            ),
-            ("ratio to it, last rank", format!("{:.4}", self.ratio)),
-            ("ratio to it, median", format!("{:.4}", self.ratio_median)),
-            (
+            );
+            row("ratio to it, last rank", format!("{:.4}", self.ratio));
+            row("ratio to it, median", format!("{:.4}", self.ratio_median));
+            row(
                 "data packets sent to needed",
                 format!("{:.4}", self.sent_to_needed),
-            ),
-            (
+            );
+            let (ranks, seconds) = (self.named_lost, self.named_ns as f64 / 1e9);
+            row(
                 "ranks that named a lost one",
-                format!(
-                    "{} within {:.3} s",
-                    self.named_lost,
-                    self.named_ns as f64 / 1e9
-                ),
-            ),
-            (
-                "port backlog, most",
-                format!("{} bytes", self.tally.port_backlog),
-            ),
-            (
-                "dropped at full queues",
-                format!("{} datagrams", self.tally.overflowed),
-            ),
-            ("lost", format!("{} datagrams", self.tally.lost)),
-            (
-                "control traffic",
-                format!(
-                    "{} datagrams, {:.2} % of the data's bytes",
-                    self.traffic.control_datagrams,
-                    self.control_percent()
-                ),
-            ),
-            (
-                "events, digest",
-                format!("{}, {:016x}", self.events, self.digest),
-            ),
-            (
-                "took",
-                format!("{:.1} s, {} MB", cost.wall_s, cost.memory_bytes / 1_000_000),
-            ),
-        ];
-        rows.iter()
-            .map(|(name, value)| format!("{name:<32} {value}\n"))
-            .collect()
+                format!("{ranks} within {seconds:.3} s"),
+            );
+        }
+        let (datagrams, percent) = (self.traffic.control_datagrams, self.control_percent());
+        row(
+            "control traffic of exchanges",
+            format!("{datagrams} datagrams, {percent:.2} % of the data's bytes"),
+        );
     }
 }

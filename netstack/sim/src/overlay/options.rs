@@ -1,10 +1,10 @@
 //! `hearth-sim overlay`: a run from a command line.
 //!
-//! Neighbour: [`super::setup`], which this makes.
+//! Neighbour: [`crate::options`], which has the network.
 //!
 //! Invariant: the same command line gives the same run.
 
-use std::time::Instant;
+use std::process::ExitCode;
 
 use clap::Parser;
 use netstack::overlay::placement::{FuzzyConfig, Policy, Topology};
@@ -12,11 +12,9 @@ use netstack::overlay::{Filter, Sync};
 use netstack::rng::Rng;
 use netstack::time::Micros;
 
-use super::setup::{Fault, Setup};
-use super::swarm;
-use super::world::World;
-use crate::attacker::{Attack, percent};
-use crate::broadcast::fabric::Noise;
+use super::plan::BUILD_NS;
+use crate::options::{Network, ppm, share};
+use crate::setup::{Fault, Setup};
 
 /// When nodes die, after the tree was begun, and over what time.
 const CRASHES_FROM_NS: u64 = 5_000_000_000;
@@ -32,9 +30,6 @@ pub struct Options {
     /// The first of them have no back end
     #[arg(long, default_value_t = 0)]
     dedicated: u32,
-    /// Seed of everything that is drawn at random
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Most children of a process
     #[arg(long, default_value_t = 32)]
     fan_out: u32,
@@ -59,82 +54,23 @@ pub struct Options {
     /// How long values flow, in seconds
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Share of the datagrams that are lost, in per cent
-    #[arg(long, default_value = "0", value_parser = percent)]
-    loss: u32,
     /// Share of the nodes that die between the 5th and 10th second, in per cent
-    #[arg(long, default_value = "0", value_parser = percent)]
-    crash: u32,
+    #[arg(long, default_value = "0%", value_parser = share)]
+    crash: f64,
     /// The node with this communication process dies after 5 seconds
     #[arg(long, value_name = "NUMBER")]
     kill_cp: Option<u32>,
     /// This node stands still from the 5th to the 12th second
     #[arg(long, value_name = "NODE")]
     stop: Option<u32>,
-    /// Clocks that differ by up to a quarter of an hour and 50 ppm
-    #[arg(long)]
-    clocks: bool,
-    /// A small cluster with random faults, drawn from the seed; other options do not count
-    #[arg(long)]
-    swarm: bool,
-    /// With --swarm: the tree is made anew again and again, while streams open and close and
-    /// programs compute
-    #[arg(long, requires = "swarm")]
-    moving: bool,
-    /// As many runs, with seeds one after the other
-    #[arg(long, default_value_t = 1)]
-    runs: u64,
     #[command(flatten)]
-    attack: Attack,
-    /// The figures as JSON, one object a line
-    #[arg(long)]
-    json: bool,
-    /// Do not tell how far it is
-    #[arg(long)]
-    quiet: bool,
+    network: Network,
 }
 
 impl Options {
-    /// Runs what was asked for and prints the figures; whether all runs passed.
-    pub fn run(&self) -> bool {
-        crate::seeds::each_seed(self.seed, self.runs, |seed| self.run_one(seed))
-    }
-
-    fn run_one(&self, seed: u64) -> Result<(), String> {
-        let mut setup = match (self.swarm, self.moving) {
-            (true, true) => swarm::moving(seed),
-            (true, false) => swarm::setup(seed),
-            (false, _) => self.setup(seed)?,
-        };
-        setup.attack = self.attack;
-        if self.swarm && self.runs == 1 {
-            eprintln!("{setup:#?}");
-        }
-        let begin = Instant::now();
-        let summary = World::new(setup)?.run().map_err(|failure| {
-            let at = failure.at_ns as f64 / 1e9;
-            let replay = match (self.swarm, self.moving) {
-                (true, true) => format!("\nreplay: {}", swarm::replay_moving(seed)),
-                (true, false) => format!("\nreplay: {}", swarm::replay(seed)),
-                (false, _) => String::new(),
-            };
-            let replay = match self.swarm {
-                true => replay + &self.attack.to_options(),
-                false => replay,
-            };
-            format!("seed {seed} failed at {at:.6} s: {}{replay}", failure.what)
-        })?;
-        if self.json {
-            println!("{}", summary.to_json());
-        } else if !self.swarm || self.runs == 1 {
-            print!("{}", summary.to_table());
-            println!(
-                "  {} events in {:.1} s",
-                summary.events,
-                begin.elapsed().as_secs_f64()
-            );
-        }
-        Ok(())
+    /// Runs what was asked for and prints the figures, see [`Network::run`].
+    pub fn run(&self, arguments: &[String]) -> ExitCode {
+        self.network.run(arguments, |seed| self.setup(seed))
     }
 
     /// The setup that the options describe.
@@ -143,16 +79,12 @@ impl Options {
     /// Which option makes no sense.
     pub fn setup(&self, seed: u64) -> Result<Setup, String> {
         let mut setup = Setup::one_stream(seed, self.nodes, self.metrics, self.filter()?);
-        setup.dedicated = self.dedicated;
-        setup.clocks = self.clocks;
-        setup.progress = !self.quiet;
-        setup.layout.fan_out = self.fan_out;
-        setup.layout.policy = self.placement()?;
-        setup.noise = Noise {
-            loss_ppm: self.loss,
-            ..Noise::default()
-        };
-        let stream = &mut setup.streams[0];
+        self.network.apply(&mut setup)?;
+        let mut plan = setup.overlay.take().ok_or("there is an overlay")?;
+        plan.dedicated = self.dedicated;
+        plan.layout.fan_out = self.fan_out;
+        plan.layout.policy = self.placement()?;
+        let stream = &mut plan.streams[0];
         stream.period = Micros::from_millis(self.period);
         stream.hold = Micros::from_millis(self.hold).min(stream.period);
         stream.sync = match self.sync.as_str() {
@@ -161,22 +93,25 @@ impl Options {
             "none" => Sync::None,
             other => return Err(format!("--sync is all, time-out or none, not {other}")),
         };
-        setup.flow_ns = self.seconds * 1_000_000_000;
+        plan.flow_ns = self.seconds * 1_000_000_000;
+        setup.overlay = Some(plan);
         let mut rng = Rng::new(seed ^ 0x6372_6173_6865_7321);
-        let crashes = u64::from(self.nodes) * u64::from(self.crash) / 1_000_000;
+        let crashes = u64::from(self.nodes) * u64::from(ppm(self.crash)) / 1_000_000;
+        let from = BUILD_NS + CRASHES_FROM_NS;
         for _ in 0..crashes {
-            let at = CRASHES_FROM_NS + rng.below(CRASHES_WITHIN_NS);
-            setup
-                .faults
-                .push((at, Fault::Kill(rng.below(self.nodes.into()) as u32)));
+            let at = from + rng.below(CRASHES_WITHIN_NS);
+            let node = rng.below(self.nodes.into()) as u32;
+            setup.faults.push((at, Fault::Die(node)));
         }
         if let Some(number) = self.kill_cp {
-            setup.faults.push((CRASHES_FROM_NS, Fault::KillCp(number)));
+            setup.faults.push((from, Fault::KillCp(number)));
         }
         if let Some(node) = self.stop {
-            setup.faults.push((CRASHES_FROM_NS, Fault::Stop(node)));
-            setup.faults.push((12_000_000_000, Fault::Continue(node)));
+            let until = BUILD_NS + 12_000_000_000;
+            setup.faults.push((from, Fault::Stop(node)));
+            setup.faults.push((until, Fault::Continue(node)));
         }
+        setup.check()?;
         Ok(setup)
     }
 

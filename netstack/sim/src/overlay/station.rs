@@ -1,8 +1,6 @@
-//! One node of a simulated overlay: the machine, its clock, and what it measures.
+//! One node of the overlay: the machine, and what it measures.
 //!
 //! Invariant: nothing of the protocol is here.
-
-use std::collections::VecDeque;
 
 use netstack::ids::{BootEpoch, NodeId};
 use netstack::overlay::fixed::Fixed;
@@ -10,10 +8,7 @@ use netstack::overlay::message::Hello;
 use netstack::overlay::{Collector, MAX_CPS, MetricId, Node, NodeConfig};
 use netstack::time::Instant;
 
-use crate::broadcast::station::{Clock, NEVER, key, peer};
-
-/// Datagrams that wait at a node that stands still.
-const SOCKET_QUEUE: usize = 256;
+use crate::net::{key, peer};
 
 /// What a node measures: metric 1 is 1, metric 2 the node's number, others grow with time like
 /// counters.
@@ -35,50 +30,40 @@ impl Collector for Gauges {
 
 /// See the module.
 pub struct Station {
-    /// None while it is off.
+    /// None while it takes no part.
     pub node: Option<Box<Node>>,
     /// What it measures.
     pub gauges: Gauges,
-    /// What it goes by.
-    pub clock: Clock,
-    /// Times that it was switched on.
-    pub boots: u64,
-    /// The wake-up that counts.
-    pub wake_at: u64,
-    /// It stands still.
-    pub stopped: bool,
-    /// Its program computes: when it looks at the network next.
-    pub look_at: Option<u64>,
-    /// What arrived meanwhile.
-    pub waiting: VecDeque<(u32, Box<[u8]>)>,
+    /// The run of the control node whose key it has.
+    pub key_of: u64,
+}
+
+/// What a node is told when it begins to take part.
+pub struct Told {
+    /// Its boot.
+    pub boot: BootEpoch,
+    /// The number of the front end.
+    pub front_end: u32,
+    /// The run of the control node.
+    pub key_of: u64,
+    /// What time it is there, in microseconds.
+    pub time: u64,
+    /// Seed of the run.
+    pub seed: u64,
 }
 
 impl Station {
-    /// A node that is off.
-    pub fn new(node: u32, clock: Clock) -> Self {
+    /// A node that takes no part.
+    pub fn new(node: u32) -> Self {
         Station {
             node: None,
             gauges: Gauges { node, now_us: 0 },
-            clock,
-            boots: 0,
-            wake_at: NEVER,
-            stopped: false,
-            look_at: None,
-            waiting: VecDeque::new(),
+            key_of: 0,
         }
     }
 
-    /// The boot that it has, or had last.
-    pub fn boot(&self) -> BootEpoch {
-        BootEpoch((u64::from(self.gauges.node) << 16) + self.boots)
-    }
-
-    /// Switches it on: the number of the front end, and what time it is there.
-    pub fn start(&mut self, seed: u64, front_end: (u32, u64), back_end: bool, now: Instant) {
-        let (front_end, time) = front_end;
-        self.boots += 1;
-        (self.stopped, self.look_at) = (false, None);
-        self.waiting.clear();
+    /// It takes part from now on.
+    pub fn start(&mut self, told: Told, back_end: bool, now: Instant) {
         let number = self.gauges.node;
         // Hosts differ a little, so that comprehensive evaluation has something to judge.
         let hello = Hello {
@@ -95,22 +80,16 @@ impl Station {
         };
         let config = NodeConfig {
             node: NodeId(number),
-            boot: self.boot(),
+            boot: told.boot,
             me: peer(number),
-            front_end: peer(front_end),
-            key: key(1),
+            front_end: peer(told.front_end),
+            key: key(told.key_of),
             hello,
-            seed: seed ^ (u64::from(number) << 20) ^ self.boots,
+            seed: told.seed ^ (u64::from(number) << 20) ^ told.boot.0,
         };
         let mut node = Node::new(config, now);
-        node.begin_at(now, time);
+        node.begin_at(now, told.time);
         self.node = Some(Box::new(node));
-    }
-
-    /// Keeps a datagram for later, if there is room.
-    pub fn keep(&mut self, from: u32, datagram: Box<[u8]>) {
-        if self.waiting.len() < SOCKET_QUEUE {
-            self.waiting.push_back((from, datagram));
-        }
+        self.key_of = told.key_of;
     }
 }

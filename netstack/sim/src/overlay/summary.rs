@@ -1,23 +1,21 @@
-//! What came out of a run of the overlay.
+//! What came out of the overlay.
 //!
 //! Invariant: percentiles are of all values of the run, not of samples of them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use netstack::overlay::{Books, FrontEndStatus, OverlayMetric, TickValue};
 
-use super::world::World;
-use crate::broadcast::fabric::Tally;
+use super::Overlay;
+use crate::net::Net;
+use crate::net::fabric::Tally;
 
 /// Levels that are told apart.
 const LEVELS: usize = 10;
 
-/// Figures that a run gathers.
+/// What is measured in a run.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
-    /// Events of the simulator.
-    pub events: u64,
+pub struct Measures {
     /// The tree as planned.
     pub status: FrontEndStatus,
     /// From the begin of building until all back ends were attached.
@@ -32,8 +30,6 @@ pub struct Figures {
     pub kills: u64,
     /// Processes that the front end was told are lost.
     pub lost_told: u64,
-    /// When the last fault happened.
-    pub last_fault: u64,
     /// Microseconds from a tick's begin until it was passed on, by height; the front end's are the
     /// last.
     lags: [Vec<u32>; LEVELS],
@@ -46,7 +42,7 @@ pub struct Figures {
     reattached_us: Vec<u32>,
 }
 
-impl Figures {
+impl Measures {
     /// A process passed a tick on, by its own estimate so long after the tick's begin: which tells
     /// the tick.
     pub fn lag(&mut self, height: u8, now_ns: u64, estimate_us: u64, period_us: u64) {
@@ -127,9 +123,9 @@ impl Percentiles {
     }
 }
 
-/// What a run came to.
+/// What the overlay came to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
+pub struct Figures {
     /// Nodes.
     pub nodes: u32,
     /// The tree as planned.
@@ -156,29 +152,25 @@ pub struct Summary {
     pub down_ms: f64,
     /// Nodes with something left two seconds after taking down began.
     pub left_over: u32,
-    /// Most bytes that waited at a switch port.
-    pub port_backlog: u64,
-    /// Events of the simulator.
-    pub events: u64,
-    /// A number that differs when anything does.
-    pub digest: u64,
 }
 
-impl Summary {
-    pub(super) fn of(world: &World) -> Self {
-        let figures = &world.figures;
-        let seconds = (figures.ended.0 - figures.began.0) as f64 / 1e9;
-        let per =
-            |now: u64, before: u64| (now - before) as f64 / seconds / f64::from(world.setup.nodes);
+impl Figures {
+    /// Of a run that has ended.
+    pub(crate) fn of(overlay: &Overlay, net: &Net) -> Self {
+        let figures = &overlay.measures;
+        let seconds = figures.ended.0.saturating_sub(figures.began.0) as f64 / 1e9;
+        let per = |now: u64, before: u64| {
+            now.saturating_sub(before) as f64 / seconds / f64::from(net.control())
+        };
         let (before, after) = (&figures.began.1, &figures.ended.1);
         let used = figures
             .lags
             .iter()
             .rposition(|lags| !lags.is_empty())
             .map_or(0, |last| last + 1);
-        let down = figures.down_at.unwrap_or(world.now()) - figures.down_from;
-        Summary {
-            nodes: world.setup.nodes,
+        let down = figures.down_at.unwrap_or(net.now()) - figures.down_from;
+        Figures {
+            nodes: net.control(),
             status: figures.status,
             build_ms: figures.build_us.map(|us| us as f64 / 1e3),
             levels: figures.lags[..used]
@@ -188,87 +180,86 @@ impl Summary {
             front: Percentiles::of(&figures.front),
             messages: per(after.datagrams, before.datagrams),
             bytes: per(after.bytes, before.bytes),
-            books: world.front.books(),
+            books: overlay
+                .front
+                .as_ref()
+                .map_or(Books::default(), |front| front.books()),
             orphans: Percentiles::of(&figures.reattached_us),
             still_orphans: figures.orphans.len() as u64,
-            parents_lost: world.total(OverlayMetric::ParentsLost),
+            parents_lost: overlay.total(OverlayMetric::ParentsLost),
             down_ms: down as f64 / 1e6,
             left_over: figures.left_over,
-            port_backlog: world.fabric.tally.port_backlog,
-            events: figures.events,
-            digest: world.digest(),
         }
     }
 
-    /// For people.
-    pub fn to_table(&self) -> String {
-        let mut text = String::new();
+    /// The figures for people.
+    pub(crate) fn tell(&self, row: &mut dyn FnMut(&str, String)) {
         let status = &self.status;
-        let build = self.build_ms.map_or("not all attached".into(), |ms| {
-            format!("built in {ms:.1} ms")
-        });
-        let _ = writeln!(
-            text,
-            "{} nodes, {} communication processes, height {}, {} of {} back ends attached locally; {build}",
-            self.nodes, status.cps_planned, status.height, status.local, status.planned
+        row(
+            "overlay",
+            format!(
+                "{} nodes, {} communication processes, height {}, {} of {} back ends attached locally",
+                self.nodes, status.cps_planned, status.height, status.local, status.planned
+            ),
         );
-        for (height, lag) in self.levels.iter().enumerate() {
-            let what = if height == 0 {
-                "submitted".into()
-            } else {
-                format!("passed on at height {height}")
-            };
-            let _ = writeln!(
-                text,
-                "  {what}: p50 {} us, p99 {} us, most {} us ({})",
-                lag.p50, lag.p99, lag.most, lag.count
-            );
+        let build = self
+            .build_ms
+            .map_or("not all attached".into(), |ms| format!("{ms:.1} ms"));
+        row("tree built in", build);
+        let lag = |lag: &Percentiles| {
+            let (p50, p99, most, count) = (lag.p50, lag.p99, lag.most, lag.count);
+            format!("p50 {p50} us, p99 {p99} us, most {most} us ({count})")
+        };
+        for (height, level) in self.levels.iter().enumerate() {
+            match height {
+                0 => row("submitted", lag(level)),
+                _ => row(&format!("passed on at height {height}"), lag(level)),
+            }
         }
-        let front = &self.front;
-        let _ = writeln!(
-            text,
-            "  handed over: p50 {} us, p99 {} us, most {} us ({})",
-            front.p50, front.p99, front.most, front.count
-        );
-        let _ = writeln!(
-            text,
-            "  {:.2} messages and {:.0} bytes on the wire a node and second; {} bytes most at a port",
-            self.messages, self.bytes, self.port_backlog
+        row("handed over", lag(&self.front));
+        row(
+            "a node and second",
+            format!("{:.2} messages, {:.0} bytes", self.messages, self.bytes),
         );
         let books = &self.books;
-        let _ = writeln!(
-            text,
-            "  sent {} = stored {} + filtered {} + lost {} (link {}, dropped {}, died {}) - unheard {}",
-            books.sent,
-            books.stored,
-            books.filtered,
-            books.lost(),
-            books.lost_link,
-            books.lost_dropped,
-            books.missing,
-            books.unheard
+        row(
+            "samples",
+            format!(
+                "sent {} = stored {} + filtered {} + lost {} (link {}, dropped {}, died {}) - unheard {}",
+                books.sent,
+                books.stored,
+                books.filtered,
+                books.lost(),
+                books.lost_link,
+                books.lost_dropped,
+                books.missing,
+                books.unheard
+            ),
         );
         if self.orphans.count + self.still_orphans > 0 {
             let orphans = &self.orphans;
-            let _ = writeln!(
-                text,
-                "  orphans: {}, with another parent after p50 {} ms, most {} ms; {} without",
-                orphans.count,
-                orphans.p50 / 1000,
-                orphans.most / 1000,
-                self.still_orphans
+            row(
+                "orphans",
+                format!(
+                    "{}, with another parent after p50 {} ms, most {} ms; {} without",
+                    orphans.count,
+                    orphans.p50 / 1000,
+                    orphans.most / 1000,
+                    self.still_orphans
+                ),
             );
         }
-        let _ = writeln!(
-            text,
-            "  down in {:.0} ms, {} nodes with something left after 2 s",
-            self.down_ms, self.left_over
+        row(
+            "down in",
+            format!(
+                "{:.0} ms, {} nodes with something left after 2 s",
+                self.down_ms, self.left_over
+            ),
         );
-        text
     }
 
-    /// For programs: one object.
-    pub fn to_json(&self) -> String {
+    /// For programs.
+    pub(crate) fn json(&self) -> serde_json::Value {
         let lag = |lag: &Percentiles| serde_json::json!({"p50_us": lag.p50, "p99_us": lag.p99, "most_us": lag.most, "count": lag.count});
         let books = &self.books;
         serde_json::json!({
@@ -285,8 +276,6 @@ impl Summary {
             "lost_link": books.lost_link, "lost_dropped": books.lost_dropped, "died": books.missing, "unheard": books.unheard,
             "reattach": lag(&self.orphans), "orphans_left": self.still_orphans, "parents_lost": self.parents_lost,
             "down_ms": self.down_ms, "left_over": self.left_over,
-            "port_backlog": self.port_backlog, "events": self.events,
         })
-        .to_string()
     }
 }

@@ -318,7 +318,13 @@ impl Job {
                 threads,
             };
             first += u32::from(ranks);
-            let block = launch_block::emit(place, &self.args, &self.env, &self.files);
+            let block = launch_block::emit(
+                place,
+                &self.args,
+                &self.env,
+                &self.files,
+                self.mounts.as_ref(),
+            );
             block.expect("checked at submission").into()
         });
         self.launch_blocks = blocks.collect();

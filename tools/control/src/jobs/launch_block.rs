@@ -4,11 +4,14 @@
 //! Invariant: what [`check`] accepts, [`emit`] can make for every rank.
 
 use netstack::ids::Rank;
-use netstack::job::launch_block::{self, EmitError, File};
+use std::os::unix::ffi::OsStrExt as _;
+
+use netstack::job::launch_block::{self, EmitError, File, TMP_EXPORT};
 
 use super::SubmitError;
 use super::record::Submission;
 use crate::casts::for_jobs::JobFile;
+use crate::io_service::Mounts;
 
 /// Variables that the job gets from control, whatever the user gives.
 const OWN_VARIABLES: [&str; 4] = ["HEARTH_RANK", "HEARTH_SIZE", "HEARTH_JOB", "HEARTH_NODE"];
@@ -51,7 +54,14 @@ pub fn check(submission: &Submission) -> Result<(), SubmitError> {
         threads: Some(u16::MAX),
     };
     let strings = || submission.args.iter().chain(&submission.env);
-    match emit(place, &submission.args, &submission.env, &submission.files) {
+    let mounts = submission.terms.mounts.as_ref();
+    match emit(
+        place,
+        &submission.args,
+        &submission.env,
+        &submission.files,
+        mounts,
+    ) {
         Ok(_) => Ok(()),
         Err(EmitError::TooLarge) => Err(SubmitError::TooLarge {
             bytes: strings().map(|string| string.len() + 1).sum(),
@@ -71,9 +81,12 @@ pub fn emit(
     args: &[Vec<u8>],
     env: &[Vec<u8>],
     files: &[JobFile],
+    mounts: Option<&Mounts>,
 ) -> Result<Vec<u8>, EmitError> {
     let name_of = |entry: &[u8]| entry.split(|&byte| byte == b'=').next().map(<[u8]>::to_vec);
-    let own = |name: &[u8]| OWN_VARIABLES.iter().any(|own| own.as_bytes() == name);
+    let tmp_export = TMP_EXPORT.strip_suffix(b"=").unwrap_or(TMP_EXPORT);
+    let own =
+        |name: &[u8]| name == tmp_export || OWN_VARIABLES.iter().any(|own| own.as_bytes() == name);
     let mut seen = std::collections::BTreeSet::new();
     let mut variables: Vec<Vec<u8>> = Vec::new();
     for entry in env.iter().rev() {
@@ -94,6 +107,11 @@ pub fn emit(
     variables.push(format!("{size}={}", place.size).into_bytes());
     variables.push(format!("{job}={}", place.job).into_bytes());
     variables.push(format!("{node}={}", crate::hostlist::name(place.node)).into_bytes());
+    // The rest of `/tmp` is the nodes' own.
+    let exports = mounts.into_iter().flat_map(|mounts| &mounts.exports);
+    for export in exports.filter(|export| export.node.starts_with("/tmp")) {
+        variables.push([TMP_EXPORT, export.node.as_os_str().as_bytes()].concat());
+    }
     let files: Vec<File<'_>> = files
         .iter()
         .map(|file| File {
@@ -124,7 +142,14 @@ mod tests {
             bytes: 9,
             content: None,
         };
-        let block = emit(place, &[b"prog".to_vec(), b"".to_vec()], &env, &[file]).unwrap();
+        let block = emit(
+            place,
+            &[b"prog".to_vec(), b"".to_vec()],
+            &env,
+            &[file],
+            None,
+        )
+        .unwrap();
         let parsed = launch_block::parse(&block).unwrap();
         assert_eq!((parsed.rank, parsed.size), (Rank(2), 4));
         assert_eq!(parsed.argv, [&b"prog"[..], b""]);
@@ -146,6 +171,32 @@ mod tests {
             "HEARTH_NODE=n9",
         ];
         assert_eq!(parsed_env(&[]), own);
+    }
+
+    #[test]
+    fn nodes_hear_which_exports_are_in_their_tmp() {
+        let export = |path: &str| hearth_io::Export::same(path);
+        let mounts = Mounts {
+            identity: 1,
+            user: None,
+            exports: ["/tmp/a b", "/tmpx", "/home", "/tmp"].map(export).into(),
+            working: "/".into(),
+        };
+        let place = Place {
+            job: 7,
+            rank: 0,
+            size: 1,
+            node: 9,
+            threads: None,
+        };
+        let env = [b"HEARTH_TMP_EXPORT=/tmp/mine".to_vec()];
+        let block = emit(place, &[b"prog".to_vec()], &env, &[], Some(&mounts)).unwrap();
+        let parsed = launch_block::parse(&block).unwrap();
+        let told = parsed
+            .envp
+            .iter()
+            .filter_map(|entry| entry.strip_prefix(TMP_EXPORT));
+        assert_eq!(told.collect::<Vec<_>>(), [&b"/tmp/a b"[..], b"/tmp"]);
     }
 
     #[test]

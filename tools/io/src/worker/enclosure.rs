@@ -43,8 +43,6 @@ const BASE: &str = "/tmp";
 const OLD: &str = ".old";
 /// The new root holds directories and no bytes.
 const ROOT_OPTIONS: &str = "size=1m,nr_inodes=4k,mode=755";
-/// Scratch files of a job.
-const SCRATCH_OPTIONS: &str = "size=64m,nr_inodes=16k,mode=1777";
 /// What covers a file system that is not to be seen: nothing, and room for nothing.
 const COVER_OPTIONS: &str = "size=4k,nr_inodes=2,mode=555";
 /// File systems through which a process reaches others, or the machine.
@@ -230,12 +228,8 @@ fn make_root(exports: &[Opened]) -> Result<(), String> {
         .map_err(|errno| format!("a root in memory: {errno}"))?;
     let root = open_plain(AT_FDCWD, Path::new(BASE)).map_err(|errno| format!("{BASE}: {errno}"))?;
     let own = device_of(&root)?;
-    let scratch = Path::new(BASE).join("tmp");
-    fs::create_dir(&scratch).map_err(|error| format!("/tmp: {error}"))?;
-    mount_memory(&scratch, SCRATCH_OPTIONS, QUIET)
-        .map_err(|errno| format!("/tmp in memory: {errno}"))?;
-    let scratch = open_plain(AT_FDCWD, &scratch).map_err(|errno| format!("/tmp: {errno}"))?;
-    let own = [own, device_of(&scratch)?];
+    // For who lists `/`: what is in it is each node's own.
+    fs::create_dir(Path::new(BASE).join("tmp")).map_err(|error| format!("/tmp: {error}"))?;
     for opened in exports {
         bind(&root, own, opened).map_err(|why| {
             let name = opened.export.node.display();
@@ -250,9 +244,9 @@ fn device_of(directory: &OwnedFd) -> Result<u64, String> {
     Ok(stat.st_dev)
 }
 
-/// Binds an export into the new root. Places for it are made in the worker's `own` file systems
+/// Binds an export into the new root. Places for it are made in the worker's `own` file system
 /// only: inside another export the place has to be there.
-fn bind(root: &OwnedFd, own: [u64; 2], opened: &Opened) -> Result<(), String> {
+fn bind(root: &OwnedFd, own: u64, opened: &Opened) -> Result<(), String> {
     let Opened { export, directory } = opened;
     let inside = export.node.strip_prefix("/");
     let inside = inside.map_err(|_| "its path for the job must be absolute")?;
@@ -263,7 +257,7 @@ fn bind(root: &OwnedFd, own: [u64; 2], opened: &Opened) -> Result<(), String> {
     let mut place = open_plain(root, Path::new(".")).map_err(said)?;
     for name in inside.iter().map(Path::new) {
         place = match open_plain(&place, name) {
-            Err(Errno::ENOENT) if own.contains(&device_of(&place)?) => {
+            Err(Errno::ENOENT) if own == device_of(&place)? => {
                 stat::mkdirat(&place, name, Mode::from_bits_truncate(0o755)).map_err(said)?;
                 open_plain(&place, name).map_err(said)?
             }

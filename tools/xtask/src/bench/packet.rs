@@ -7,7 +7,8 @@
 //!
 //! Cases: `exchange`, a full packet of data with what control it needs; `message`, one of 8 bytes
 //! with its acknowledgement; both once more through smoltcp's sockets; `parts`, what of a full
-//! packet is tag and copy.
+//! packet is tag and copy; `cast`, a datagram of data that a node takes and one that it serves;
+//! `linux`, a datagram through sockets and the loopback device of a Linux guest.
 //!
 //! Invariant: the figures are those of a test that passed.
 
@@ -15,12 +16,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 
+use super::linux::Linux;
 use super::{Goal, Report, Row};
 use crate::build;
 use crate::test::kernel;
 use crate::workspace::Workspace;
 
 const TEST: &str = "packet-cost";
+/// The case of the peer, and the memory of its machine.
+const LINUX: &str = "linux";
+const LINUX_MIB: u32 = 128;
 /// Instructions of a full packet of an exchange, sent and received; ADR 39 has the parts.
 const PAIR_MOST: f64 = 12_000.0;
 /// Cases, and the figures of each.
@@ -35,11 +40,15 @@ const CASES: &[(&str, &[&str])] = &[
         "message-smoltcp",
         &["pair", "seal", "send", "receive", "open"],
     ),
+    ("cast", &["take", "serve"]),
     ("parts", &["tag", "tag_of_32", "copy"]),
 ];
 
 /// Every case that was asked for.
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    if report.wants(LINUX) {
+        on_linux(workspace, report)?;
+    }
     let wanted: Vec<_> = CASES
         .iter()
         .filter(|(case, _)| report.wants(case))
@@ -67,6 +76,23 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
                 _ => Row::context(case, metric, value, unit),
             });
         }
+    }
+    Ok(())
+}
+
+/// What a program on Linux counts of itself.
+fn on_linux(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    build::programs::build(workspace)?;
+    report.progress("Linux under -icount");
+    let linux = Linux::prepare(workspace.target())?;
+    let script = "$bb ip link set lo up\n/bin/udp-cost\n$bb poweroff -f\n";
+    let program = workspace.programs().join("udp-cost");
+    let initrd = linux.initramfs("packet", script, &[&program])?;
+    let said = linux.counted(&initrd, LINUX_MIB)?;
+    for metric in ["full", "short"] {
+        let value = said.lines().find_map(|line| figure_of(line, LINUX, metric));
+        let value = value.with_context(|| format!("the program printed no {metric}: {said}"))?;
+        report.row(Row::context(LINUX, metric, value, "instructions"));
     }
     Ok(())
 }

@@ -298,7 +298,7 @@ mod tests {
         assert!(problems("build").is_empty());
         assert!(problems("build --only image").is_empty());
         assert!(problems("COMMAND --help").is_empty());
-        assert!(problems("sim swarm --seed 7").is_empty());
+        assert!(problems("sim run --seed 7").is_empty());
         assert_eq!(problems("fly"), ["there is no command `xtask fly`"]);
         assert_eq!(
             problems("build --fast"),
