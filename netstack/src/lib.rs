@@ -26,7 +26,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub(crate) mod backoff;
 pub mod broadcast;
 pub mod control;
 pub mod counters;

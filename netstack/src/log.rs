@@ -13,9 +13,9 @@
 
 use alloc::string::String;
 
-use crate::backoff::Backoff;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 use crate::wire::log::{NodeLog, TEXT_MAX};
 
 /// Repetition of a report nobody has acknowledged.

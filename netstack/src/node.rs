@@ -426,7 +426,7 @@ impl Endpoint {
         }
         let Outbox { events, counters } = &mut self.outbox;
         let fail = |event| events.push_back(event);
-        if let Some(read) = self.pages.poll(now, &mut self.rng, counters, fail) {
+        if let Some(read) = self.pages.poll(now, counters, fail) {
             return self
                 .link
                 .seal(Kind::PageRead, out, |writer| read.emit(writer));
@@ -577,8 +577,12 @@ impl Endpoint {
     /// Asks for a range of an object; `Data` or `PageFailed` follows.
     ///
     /// Panics when `length` is 0 or above [`crate::page::MAX_REQUEST`].
-    pub fn request_pages(&mut self, now: Instant, request: PageRequest) -> Result<RequestId, Full> {
-        self.pages.request(now, request)
+    pub fn request_pages(
+        &mut self,
+        _now: Instant,
+        request: PageRequest,
+    ) -> Result<RequestId, Full> {
+        self.pages.request(request)
     }
 
     /// What reading the program of a job has cost on the network so far; zeros for a job other than
@@ -592,8 +596,7 @@ impl Endpoint {
         self.pages.in_flight()
     }
 
-    /// From now on no more fragments of pages are asked for at a time than this, but one request at
-    /// least and what a program waits for.
+    /// From now on no more fragments of pages are asked for at a time than this.
     pub fn set_most_page_fragments(&mut self, fragments: u32) {
         self.pages.set_most(fragments);
     }

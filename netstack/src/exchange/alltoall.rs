@@ -31,6 +31,7 @@ use super::{Active, Error, Layout, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 
 /// Receivers that are told at a time that this rank is ready.
 const AHEAD: usize = 8;
@@ -61,8 +62,6 @@ const WATCHED: u32 = 16;
 const SMALL_PACKETS: u32 = 4;
 /// Priority of blocks of exchanges: messages go before them.
 const FIRST_PRIORITY: u32 = 1;
-/// Most that the wait between two reminders doubles.
-const MAX_DOUBLINGS: u32 = 5;
 
 mod receiving;
 mod sending;
@@ -96,7 +95,7 @@ pub(super) struct Exchange {
     next_last: usize,
     /// When those that are not ready are asked, how long to wait after that, and whom.
     ask_at: Instant,
-    ask_doublings: u32,
+    asked: u32,
     ask_next: u32,
     /// Senders of earlier rounds than the last block that came, which are not ready: when they are
     /// asked next, and how often they were asked.
@@ -120,7 +119,7 @@ pub(super) struct Exchange {
     /// Those of them that have said that they know, and ask when their turn comes.
     noted: BTreeSet<u32>,
     remind_at: Instant,
-    remind_doublings: u32,
+    reminded: u32,
     remind_next: u32,
     slots_due: Instant,
     /// The published method.
@@ -164,7 +163,7 @@ impl Exchange {
             last: [0; LAST],
             next_last: 0,
             ask_at: Instant::FAR_FUTURE,
-            ask_doublings: 0,
+            asked: 0,
             ask_next: 0,
             overdue: BTreeMap::new(),
             looked: 0,
@@ -177,7 +176,7 @@ impl Exchange {
             parked: BTreeSet::new(),
             noted: BTreeSet::new(),
             remind_at: Instant::FAR_FUTURE,
-            remind_doublings: 0,
+            reminded: 0,
             remind_next: 0,
             slots_due: Instant::FAR_FUTURE,
             steps: None,
@@ -477,8 +476,8 @@ impl Exchange {
             }
             self.ask(round, io);
             if let Some((at, asked)) = self.overdue.get_mut(&round) {
-                *asked = (*asked + 1).min(MAX_DOUBLINGS);
-                *at = io.now + wait.saturating_mul(1 << *asked);
+                *asked = asked.saturating_add(1);
+                *at = io.now + Backoff::new(wait, waits.longest).after(*asked);
             }
         }
         let starves = self.waiting.is_empty() && self.inbound.is_empty();
@@ -494,7 +493,7 @@ impl Exchange {
         if let Some(steps) = &mut self.steps {
             steps.lost(is_master, io);
         }
-        (self.ask_doublings, self.remind_doublings) = (0, 0);
+        (self.asked, self.reminded) = (0, 0);
         self.noted.clear();
         let soon = io.now + io.credit.wait();
         self.ask_at = self.ask_at.min(soon);
@@ -533,9 +532,8 @@ impl Exchange {
             self.ask(round, io);
             self.ask_next = round + 1;
         }
-        let wait = io.credit.answer().saturating_mul(1 << self.ask_doublings);
-        let wait = wait.min(io.credit.waits().longest);
-        self.ask_doublings = (self.ask_doublings + 1).min(MAX_DOUBLINGS + 4);
-        self.ask_at = io.now + io.rng.jitter(wait);
+        let backoff = Backoff::new(io.credit.answer(), io.credit.waits().longest);
+        self.ask_at = io.now + backoff.wait(self.asked, io.rng);
+        self.asked = self.asked.saturating_add(1);
     }
 }

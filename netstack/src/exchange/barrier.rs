@@ -15,6 +15,7 @@ use super::message::Item;
 use super::{Error, OpId};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 
 /// Shortest wait for a token: whose processor is slow has not lost it.
 const SHORTEST_WAIT: Micros = Micros::from_millis(1);
@@ -33,7 +34,8 @@ pub(super) struct Barrier {
     /// Stages whose token has come.
     arrived: u32,
     ask_at: Instant,
-    wait: Micros,
+    /// Questions since the last token.
+    asked: u32,
     failure: Option<Error>,
 }
 
@@ -72,7 +74,7 @@ impl Barrier {
             stage: 0,
             arrived,
             ask_at: Instant::FAR_FUTURE,
-            wait: Self::first_wait(io),
+            asked: 0,
             failure: None,
         };
         if stages(barrier.members.size()) > 0 {
@@ -84,8 +86,9 @@ impl Barrier {
 
     /// How long a token may take. All wait for one that misses its token; who is only late, or
     /// slow, is asked less and less.
-    fn first_wait(io: &Io<'_>) -> Micros {
-        io.credit.short_answer().max(SHORTEST_WAIT)
+    fn wait(&self, io: &Io<'_>) -> Micros {
+        let first = io.credit.short_answer().max(SHORTEST_WAIT);
+        Backoff::new(first, LONGEST_WAIT).after(self.asked)
     }
 
     /// Its context and number.
@@ -141,8 +144,8 @@ impl Barrier {
                 self.tell(self.stage, io);
             }
         }
-        self.wait = Self::first_wait(io);
-        self.ask_at = io.now + self.wait;
+        self.asked = 0;
+        self.ask_at = io.now + self.wait(io);
     }
 
     fn tell(&self, stage: u8, io: &mut Io<'_>) {
@@ -180,7 +183,7 @@ impl Barrier {
         {
             io.outbox.push(rank, ask);
         }
-        self.wait = self.wait.saturating_mul(2).min(LONGEST_WAIT);
-        self.ask_at = io.now + self.wait;
+        self.asked = self.asked.saturating_add(1);
+        self.ask_at = io.now + self.wait(io);
     }
 }

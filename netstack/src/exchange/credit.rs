@@ -26,6 +26,7 @@ use super::message::{BlockId, Pull};
 use crate::broadcast::pacer::{Pacer, on_wire};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 
 /// Bytes of a full data datagram on the wire.
 const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
@@ -172,8 +173,8 @@ pub(super) struct Waits {
 impl Waits {
     /// When a sender is asked that was heard or asked at this time, after so many times in vain.
     pub(super) fn due(&self, at: Instant, tries: u8) -> Instant {
-        let doubled = tries.saturating_sub(PATIENT_TRIES);
-        let doubled = |wait: Micros| wait.saturating_mul(1 << doubled).min(self.longest);
+        let repeats = tries.saturating_sub(PATIENT_TRIES).into();
+        let doubled = |wait: Micros| Backoff::new(wait, self.longest).after(repeats);
         let idle = at.max(self.came_at) + doubled(self.first);
         idle.min(at + doubled(self.busy))
     }

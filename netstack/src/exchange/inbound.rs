@@ -23,8 +23,6 @@ const SPAN: u32 = 128;
 /// So often the wait has doubled for the sender of a short block that is missing: it may be many
 /// receivers that ask it.
 const MISSING_DOUBLINGS: u8 = 4;
-/// Most times that the wait for a silent sender doubles.
-const MAX_DOUBLINGS: u8 = 10;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -244,7 +242,7 @@ impl Inbound {
         if now < waits.due(self.at, self.doublings) {
             return None;
         }
-        self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+        self.doublings = self.doublings.saturating_add(1);
         Some(self.question(now))
     }
 

@@ -6,6 +6,10 @@
 //! nobody has posted a receive for yet waits: offers as such, short messages with their bytes as
 //! far as these have room; else they are pulled, too.
 //!
+//! What is offered and not known is said again as [`crate::transport::retry`] has it, for each
+//! receiver: round trip, window and probes. A message that its receiver knows waits for its
+//! receive; it is offered again now and then, because the word that it was received may be lost.
+//!
 //! A message that was taken back, or whose memory is gone, keeps its number: the receiver waits for
 //! it before it looks at later ones. So it stays here until the receiver has said that it knows.
 //!
@@ -27,6 +31,8 @@ use super::message::{BlockId, Body, Data, Item, Loss, NUMBER_MASK, Offer, Pull};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Unanswered;
+use crate::transport::rtt::RttEstimator;
 
 /// So many bytes of the heap, if it has them.
 pub(super) fn zeroed(bytes: usize) -> Option<Box<[u8]>> {
@@ -36,17 +42,16 @@ pub(super) fn zeroed(bytes: usize) -> Option<Box<[u8]>> {
     Some(room.into_boxed_slice())
 }
 
-/// Messages of a pair that are offered and not known to their receiver.
+/// Messages of a pair that are offered and not known to their receiver. It keeps numbers of twice as
+/// many behind the first that it misses, see `is_far`.
 pub(super) const WINDOW: u32 = 32;
-/// Longest wait until a message is offered again.
+/// Longest wait until a message is offered again: a fifth of the second after which a node that
+/// computes looks at its network, so that it is waited for no longer than a fifth more.
 const LONGEST_WAIT: Micros = Micros::from_millis(200);
-/// A message that its receiver knows is offered again after so long: the answer to it may be lost.
-const KNOWN_WAIT: Micros = Micros::from_millis(100);
-/// The longest wait grows by so much with each message to one receiver, so that those that are
-/// known take at most 10,000 offers a second however many they are, of which 16 go in a datagram.
+/// A message that its receiver knows is offered again after [`LONGEST_WAIT`], or after so long for
+/// each message to that receiver: they take at most 10,000 offers a second however many they are,
+/// which are 625 datagrams of 16, one part in a hundred of what 1 Gbit/s carries.
 const KNOWN_EACH: Micros = Micros(100);
-/// Most that the wait doubles.
-const MAX_DOUBLINGS: u32 = 8;
 
 /// Messages that were taken back and whose receivers have not said that they know: who takes back
 /// more must wait.
@@ -83,16 +88,14 @@ struct Outgoing {
     buffer: BufferId,
     state: State,
     is_synchronous: bool,
-    /// When it was offered last, if it was.
-    offered: Option<Instant>,
     known: bool,
+    /// When it is offered again because it is known.
     due: Instant,
-    doublings: u32,
 }
 
 /// What there is for one receiver. Messages have places from 0 on, of which their numbers are the
 /// low bits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Out {
     /// Place of the next one.
     next: u64,
@@ -100,41 +103,55 @@ struct Out {
     /// Those from this place on were not offered.
     unoffered: u64,
     /// Those that are offered and not known.
-    unknown: BTreeSet<u64>,
+    unknown: Unanswered,
+    /// When the first of these is offered again, if nothing is heard of them.
+    due: Instant,
 }
 
 impl Out {
+    /// To somebody of whom an answer takes so long at most.
+    fn new(wait: Micros) -> Self {
+        let rtt = RttEstimator::of_peer(wait);
+        Out {
+            next: 0,
+            letters: BTreeMap::new(),
+            unoffered: 0,
+            unknown: Unanswered::new(rtt, WINDOW, LONGEST_WAIT),
+            due: Instant::FAR_FUTURE,
+        }
+    }
+
     /// The place of the last message with a number, if it is still there.
     fn place(&self, number: u32) -> Option<u64> {
         let back = u64::from((self.next as u32).wrapping_sub(number) & NUMBER_MASK);
         let place = self.next.checked_sub(back)?;
         self.letters.contains_key(&place).then_some(place)
     }
-
-    /// Its receiver has heard of a message. Returns whether it was the first of which that was not
-    /// known.
-    fn heard_of(&mut self, place: u64) -> bool {
-        let was_first = self.unknown.first() == Some(&place);
-        self.unknown.remove(&place);
-        was_first
-    }
 }
 
-/// When messages are offered again: the receiver of each, and its place.
+/// When messages are offered again: the receiver of each, and the place of one that is known; none:
+/// the first that is not.
 #[derive(Debug, Default)]
-struct Dues(BTreeSet<(Instant, Rank, u64)>);
+struct Dues(BTreeSet<(Instant, Rank, Option<u64>)>);
 
 impl Dues {
-    fn set(&mut self, (to, place): (Rank, u64), letter: &mut Outgoing, due: Instant) {
-        self.0.remove(&(letter.due, to, place));
-        letter.due = due;
+    /// What was due at `before` is due at `due`.
+    fn set(&mut self, (to, place): (Rank, Option<u64>), before: &mut Instant, due: Instant) {
+        self.0.remove(&(*before, to, place));
+        *before = due;
         if due != Instant::FAR_FUTURE {
             self.0.insert((due, to, place));
         }
     }
 
+    /// Something was said to a receiver, or heard of it.
+    fn set_unknown(&mut self, to: Rank, out: &mut Out) {
+        let due = out.unknown.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+        self.set((to, None), &mut out.due, due);
+    }
+
     fn forget(&mut self, to: Rank, place: u64, letter: &Outgoing) {
-        self.0.remove(&(letter.due, to, place));
+        self.0.remove(&(letter.due, to, Some(place)));
     }
 
     fn first(&self) -> Instant {
@@ -142,7 +159,7 @@ impl Dues {
     }
 
     /// The first, if it is due.
-    fn pop(&mut self, now: Instant) -> Option<(Rank, u64)> {
+    fn pop(&mut self, now: Instant) -> Option<(Rank, Option<u64>)> {
         let &(due, to, place) = self.0.first().filter(|(due, ..)| *due <= now)?;
         self.0.remove(&(due, to, place));
         Some((to, place))
@@ -228,7 +245,8 @@ impl Letters {
             Err(Gone) => return self.failed(sending.op, Error::Gone),
         };
         let is_done = copy.is_some();
-        let out = self.out.entry(sending.to).or_default();
+        let wait = io.credit.wait();
+        let out = (self.out.entry(sending.to)).or_insert_with(|| Out::new(wait));
         let offer = Offer {
             number: out.next as u32 & NUMBER_MASK,
             context: sending.context,
@@ -244,10 +262,8 @@ impl Letters {
             buffer: sending.buffer,
             state: State::Whole,
             is_synchronous: sending.is_synchronous,
-            offered: None,
             known: false,
             due: Instant::FAR_FUTURE,
-            doublings: 0,
         };
         out.letters.insert(place, letter);
         match is_done {
@@ -292,22 +308,24 @@ impl Letters {
         self.events.push_back(Event::Failed { op, error });
     }
 
-    /// Offers messages to a rank, as far as the window goes.
+    /// Offers messages to a rank, as far as the window goes: those that were lost first.
     fn offer_more(&mut self, to: Rank, io: &mut Io<'_>) {
         let Some(out) = self.out.get_mut(&to) else {
             return;
         };
-        // The receiver keeps numbers of a window behind the first that it misses.
-        while out.unknown.len() < WINDOW as usize
-            && let Some((&place, letter)) = out.letters.range_mut(out.unoffered..).next()
+        while let Some(place) = out.unknown.say_again(io.now) {
+            if let Some(letter) = out.letters.get(&place) {
+                offer(&mut self.ready, to, letter, io);
+            }
+        }
+        while out.unknown.has_room()
+            && let Some((&place, letter)) = out.letters.range(out.unoffered..).next()
         {
             out.unoffered = place + 1;
-            out.unknown.insert(place);
-            letter.offered = Some(io.now);
-            self.dues
-                .set((to, place), letter, io.now + io.credit.wait());
+            out.unknown.say(io.now, place);
             offer(&mut self.ready, to, letter, io);
         }
+        self.dues.set_unknown(to, out);
     }
 
     /// The next short message to send: its receiver and the datagram.
@@ -400,63 +418,36 @@ impl Letters {
     }
 
     fn set_known(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
-        let Some(out) = self.out.get_mut(&from) else {
+        let Some(place) = self.answered(from, number, io.now) else {
             return;
         };
-        let Some(place) = out.place(number) else {
-            return;
-        };
-        let was_first = out.heard_of(place);
-        if let Some(letter) = out.letters.get_mut(&place) {
-            (letter.known, letter.doublings) = (true, 0);
-            self.dues.set((from, place), letter, io.now + KNOWN_WAIT);
-        }
-        if was_first {
-            self.offer_first(from, io);
+        let letters = self.out.get_mut(&from).map(|out| &mut out.letters);
+        if let Some(letter) = letters.and_then(|letters| letters.get_mut(&place)) {
+            letter.known = true;
+            let due = io.now + LONGEST_WAIT;
+            self.dues.set((from, Some(place)), &mut letter.due, due);
         }
     }
 
-    /// Another message is the first that its receiver does not know of. If it came before those in
-    /// front of it, and there was no room for it then, there is now: it is not to wait for the end
-    /// of a time that has doubled meanwhile.
-    fn offer_first(&mut self, to: Rank, io: &mut Io<'_>) {
-        let Some(out) = self.out.get_mut(&to) else {
-            return;
-        };
-        let Some(&place) = out.unknown.first() else {
-            return;
-        };
-        let Some(letter) = out.letters.get_mut(&place) else {
-            return;
-        };
-        // An answer to the last time may still come.
-        let is_fresh = |at: Instant| io.now < at + io.credit.round_trip();
-        if letter.doublings == 0 || letter.offered.is_some_and(is_fresh) {
-            return;
-        }
-        (letter.doublings, letter.offered) = (0, Some(io.now));
-        self.dues
-            .set((to, place), letter, io.now + io.credit.wait());
-        offer(&mut self.ready, to, letter, io);
+    /// A receiver has heard of a message. Gives its place.
+    fn answered(&mut self, from: Rank, number: u32, now: Instant) -> Option<u64> {
+        let out = self.out.get_mut(&from)?;
+        let place = out.place(number)?;
+        out.unknown.answered(now, place);
+        Some(place)
     }
 
     /// A receiver has all of a message.
     pub(super) fn acknowledged(&mut self, from: Rank, number: u32, io: &mut Io<'_>) {
-        let Some(out) = self.out.get_mut(&from) else {
+        let Some(place) = self.answered(from, number, io.now) else {
             return;
         };
-        let Some(place) = out.place(number) else {
-            return;
-        };
-        let was_first = out.heard_of(place);
-        if let Some(letter) = out.letters.remove(&place) {
+        let letters = self.out.get_mut(&from).map(|out| &mut out.letters);
+        if let Some(letter) = letters.and_then(|letters| letters.remove(&place)) {
             io.grants.remove((0, from, BlockId::Message(number)));
             if let Some(op) = self.forget(from, place, &letter) {
                 self.done(op, letter.offer.bytes, from, letter.offer.tag);
             }
-        }
-        if was_first {
-            self.offer_first(from, io);
         }
         self.offer_more(from, io);
     }
@@ -518,7 +509,9 @@ impl Letters {
     /// A rank is lost: what needs it fails, also receives from any rank where `fails_any`. Returns
     /// whether one did.
     pub(super) fn lose(&mut self, rank: Rank, fails_any: bool, io: &mut Io<'_>) -> bool {
-        if let Some(out) = self.out.remove(&rank) {
+        if let Some(mut out) = self.out.remove(&rank) {
+            out.unknown.clear();
+            self.dues.set_unknown(rank, &mut out);
             for (place, letter) in out.letters {
                 if let Some(op) = self.forget(rank, place, &letter) {
                     self.failed(op, Error::RankLost(rank));
@@ -551,13 +544,12 @@ impl Letters {
         let block = BlockId::Message(letter.offer.number);
         io.grants.remove((0, to, block));
         // The turn of one that was not offered comes.
-        if letter.offered.is_some() {
-            out.unknown.insert(place);
-            (letter.known, letter.doublings) = (false, 0);
-            letter.offered = Some(io.now);
+        if place < out.unoffered {
+            self.dues.forget(to, place, letter);
+            (letter.known, letter.due) = (false, Instant::FAR_FUTURE);
             io.outbox.push(to, Item::Refuse { block, gone: false });
-            self.dues
-                .set((to, place), letter, io.now + io.credit.wait());
+            out.unknown.say(io.now, place);
+            self.dues.set_unknown(to, out);
         }
     }
 
@@ -578,6 +570,7 @@ impl Letters {
                     self.dues.forget(to, place, &letter);
                 }
                 out.unknown.clear();
+                self.dues.set_unknown(to, out);
                 io.grants
                     .retain(|at, block| at != to || !matches!(block, BlockId::Message(_)));
                 io.outbox.push(to, Item::Lost(loss));
@@ -606,18 +599,17 @@ impl Letters {
             let Some(out) = self.out.get_mut(&to) else {
                 continue;
             };
+            let place = place.or_else(|| out.unknown.poll(io.now));
+            self.dues.set_unknown(to, out);
             let all = KNOWN_EACH.saturating_mul(out.letters.len() as u64);
-            let Some(letter) = out.letters.get_mut(&place) else {
+            let letter = place.and_then(|place| Some((place, out.letters.get_mut(&place)?)));
+            let Some((place, letter)) = letter else {
                 continue;
             };
-            letter.doublings = (letter.doublings + 1).min(MAX_DOUBLINGS);
-            let (least, longest) = match letter.known {
-                true => (KNOWN_WAIT, LONGEST_WAIT.max(all)),
-                false => (io.credit.wait(), LONGEST_WAIT.max(io.credit.wait())),
-            };
-            let wait = least.saturating_mul(1 << letter.doublings).min(longest);
-            letter.offered = Some(io.now);
-            self.dues.set((to, place), letter, io.now + wait);
+            if letter.known {
+                let due = io.now + LONGEST_WAIT.max(all);
+                self.dues.set((to, Some(place)), &mut letter.due, due);
+            }
             offer(&mut self.ready, to, letter, io);
         }
     }

@@ -9,6 +9,8 @@
 //! A few ranks are watched at a time. Where more are waited for they take turns: they are asked at
 //! once, and whoever answers makes room for the next.
 //!
+//! An adapter over [`crate::transport::liveness`].
+//!
 //! Neighbour: [`super::endpoint`] says who is waited for and when somebody was heard.
 //!
 //! Invariant: nobody is lost without having been asked at least [`MIN_ASKED`] times, and whoever is
@@ -20,18 +22,24 @@ use alloc::vec::Vec;
 use crate::ids::Rank;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::liveness::{self, Patience, Presence};
 
-/// How often it is looked at.
-const INTERVAL: Micros = Micros::from_millis(250);
-/// Silence after which a rank is asked.
-pub(super) const QUIET: Micros = Micros::from_millis(750);
-/// Time after which a rank is asked that is heard of, but has not answered.
-const PROVEN: Micros = Micros::from_millis(3_000);
-/// Silence after which it is lost: more than three times what a node that computes takes to look at
-/// its network.
-pub(super) const DEAD: Micros = Micros::from_millis(4_000);
-/// Questions that it does not answer before it is lost.
-pub(super) const MIN_ASKED: u32 = 5;
+/// A node that computes looks at its network so often, and answers then.
+const COMPUTES: Micros = Micros::from_secs(1);
+/// How often it is looked at: four times while somebody computes.
+const INTERVAL: Micros = Micros(COMPUTES.0 / 4);
+/// Silence after which a rank is asked: before one that computes would have answered by itself.
+const QUIET: Micros = Micros(COMPUTES.0 * 3 / 4);
+/// Time after which a rank is asked that is heard of, but has not answered: what somebody records
+/// and says again hides a death for no longer than the silence before one takes.
+const PROVEN: Micros = Micros(COMPUTES.0 * 3);
+/// Silence after which a rank is lost: it would have looked three times, and be late a fourth.
+const DEAD: Micros = Micros(COMPUTES.0 * 4);
+/// Questions that it does not answer before it is lost. Where one datagram in ten is lost, so are
+/// as many questions, or answers to them, once in 4,000 times: 0.19^5.
+const MIN_ASKED: u32 = 5;
+/// See [`liveness`].
+const PATIENCE: Patience = Patience::new(QUIET, INTERVAL, MIN_ASKED, DEAD);
 /// Most ranks that are watched at a time.
 const MAX_WATCHED: usize = 64;
 
@@ -40,8 +48,7 @@ struct Watch {
     /// It has answered, or is watched since.
     proven: Instant,
     /// Something came from it; once it was asked nothing but the answer counts.
-    heard: Instant,
-    asked: u32,
+    presence: Presence,
     question: u32,
 }
 
@@ -49,8 +56,7 @@ impl Watch {
     fn new(now: Instant) -> Self {
         Watch {
             proven: now,
-            heard: now,
-            asked: 0,
+            presence: Presence::new(now),
             question: 0,
         }
     }
@@ -85,15 +91,17 @@ impl Liveness {
 
     /// Something came from a rank.
     pub(super) fn heard(&mut self, rank: Rank, now: Instant) {
-        if let Some(watch) = self.watched.get_mut(&rank).filter(|watch| watch.asked == 0) {
-            watch.heard = now;
+        if let Some(watch) = self.watched.get_mut(&rank)
+            && !watch.presence.is_asked()
+        {
+            watch.presence.heard(now);
         }
     }
 
     /// A rank has answered a question.
     pub(super) fn answered(&mut self, rank: Rank, question: u32, now: Instant) {
         if let Some(watch) = self.watched.get_mut(&rank)
-            && watch.asked > 0
+            && watch.presence.is_asked()
             && watch.question == question
         {
             *watch = Watch::new(now);
@@ -102,7 +110,8 @@ impl Liveness {
 
     /// Ranks that were asked and have not answered.
     pub(super) fn asked(&self) -> impl Iterator<Item = Rank> {
-        let asked = self.watched.iter().filter(|(_, watch)| watch.asked > 0);
+        let watched = self.watched.iter();
+        let asked = watched.filter(|(_, watch)| watch.presence.is_asked());
         asked.map(|(rank, _)| *rank)
     }
 
@@ -135,7 +144,7 @@ impl Liveness {
         let mut before = core::mem::take(&mut self.watched);
         if late > INTERVAL {
             for watch in before.values_mut() {
-                watch.heard = (watch.heard + late).min(now);
+                watch.presence.excuse(late, now);
                 watch.proven = (watch.proven + late).min(now);
             }
         }
@@ -146,16 +155,17 @@ impl Liveness {
         };
         let mut verdicts = Vec::new();
         for (rank, watch) in &mut self.watched {
-            let silence = now.saturating_since(watch.heard);
-            let unproven = now.saturating_since(watch.proven);
-            if silence >= DEAD && watch.asked >= MIN_ASKED {
-                verdicts.push(Verdict::Lost(*rank));
-            } else if watch.asked > 0 || silence >= QUIET || unproven >= PROVEN || is_crowded {
-                if watch.asked == 0 {
-                    watch.question = rng.next_u64() as u32;
+            let is_proven = now < watch.proven + PROVEN;
+            match watch.presence.verdict(now, &PATIENCE) {
+                liveness::Verdict::Dead => verdicts.push(Verdict::Lost(*rank)),
+                liveness::Verdict::Wait if is_proven && !is_crowded => {}
+                liveness::Verdict::Ask | liveness::Verdict::Wait => {
+                    if !watch.presence.is_asked() {
+                        watch.question = rng.next_u64() as u32;
+                    }
+                    watch.presence.asked(now);
+                    verdicts.push(Verdict::Ask(*rank, watch.question));
                 }
-                watch.asked += 1;
-                verdicts.push(Verdict::Ask(*rank, watch.question));
             }
         }
         verdicts
@@ -170,7 +180,8 @@ impl Liveness {
         before: &BTreeMap<Rank, Watch>,
         waited_for: impl Iterator<Item = Rank>,
     ) -> bool {
-        let asked = before.iter().filter(|(_, watch)| watch.asked > 0);
+        let asked = before.iter();
+        let asked = asked.filter(|(_, watch)| watch.presence.is_asked());
         let asked: BTreeMap<Rank, Watch> = asked.map(|(rank, watch)| (*rank, *watch)).collect();
         let room = MAX_WATCHED - asked.len();
         let mut chosen = BTreeMap::new();

@@ -10,7 +10,8 @@ use super::wire::{FileCall, FileData, FileFetch, FileReply, Standing, channel_of
 use super::{Call, ChannelId, EARLY, Layout, NOT_CARRIED_OUT, Reply, WINDOW, first_fragments};
 use crate::ids::{BootEpoch, NodeId};
 use crate::time::{Instant, Micros};
-use crate::transport::pull::Puller;
+use crate::transport::pull::{Order, Puller};
+use crate::transport::retry::Backoff;
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::key::{Direction, Key};
 use crate::wire::window::ReplayWindow;
@@ -113,7 +114,7 @@ impl Client {
             sequence: 0,
             next: 1,
             calls: BTreeMap::new(),
-            puller: Puller::new(MOST_FRAGMENTS),
+            puller: Puller::new(MOST_FRAGMENTS, Order::OfAll),
             serving: VecDeque::new(),
             completed: VecDeque::new(),
             heard: Instant::ZERO,
@@ -464,9 +465,9 @@ impl Client {
         let mut pending = self.calls.remove(&number).expect("a call that is due");
         let wait = match pending.known {
             true => PENDING_AGAIN,
-            false => timeout.saturating_mul(1 << pending.tries.min(16)),
+            false => Backoff::new(timeout, PENDING_AGAIN).after(pending.tries),
         };
-        pending.due = now + wait.min(PENDING_AGAIN);
+        pending.due = now + wait;
         pending.sent = Some(now);
         pending.tries = pending.tries.saturating_add(1);
         pending.early = early;

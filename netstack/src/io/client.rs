@@ -5,12 +5,12 @@
 
 use alloc::collections::VecDeque;
 
-use crate::backoff::Backoff;
 use crate::ids::CallId;
 use crate::io::exit::MAX_UNKNOWN_CALLS;
 use crate::io::{IoOp, MAX_CALL_DATA, MAX_QUEUED_BYTES, MAX_QUEUED_CALLS, SubmitError, WINDOW};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 use crate::wire::job::Standing;
 
 /// Slowest repetition of a call that nobody acknowledged: the control node may be away.

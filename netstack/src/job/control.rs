@@ -35,7 +35,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::RANKS_PER_NODE_MAX;
-use crate::backoff::Backoff;
 use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::ids::{BootEpoch, JobId, LocalRank, NodeId, Rank};
@@ -45,6 +44,7 @@ use crate::job::{
 };
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 use crate::wire::job::{Command, GRACE_MAX, INLINE_BLOCK_MAX, SIGNAL_MAX};
 use crate::wire::key::KEY_LEN;
 

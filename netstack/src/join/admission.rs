@@ -139,7 +139,7 @@ impl Registry {
         let of_node = (node, BootEpoch(0))..=(node, BootEpoch(u64::MAX));
         let others = || self.newcomers.range(of_node.clone());
         if others().count() >= NEWCOMERS {
-            let oldest = others().min_by_key(|(_, slot)| slot.last_heard);
+            let oldest = others().min_by_key(|(_, slot)| slot.presence.heard_at());
             let oldest = oldest.map(|(key, _)| *key);
             oldest.and_then(|key| self.newcomers.remove(&key));
         }
@@ -221,7 +221,7 @@ impl Registry {
         out.send(Outgoing::Probe { node: earlier });
         match slot.candidate {
             Some((epoch, since)) if epoch == arrival.epoch => {
-                if slot.last_heard > since + IN_FLIGHT {
+                if slot.presence.heard_at() > since + IN_FLIGHT {
                     Obstacle::AnotherMachine
                 } else {
                     Obstacle::Undecided
@@ -237,7 +237,7 @@ impl Registry {
     fn is_alive(&self, now: Instant, node: NodeId) -> bool {
         let silence = self.config.timing.reboot_silence;
         self.slots.get(&node).is_some_and(|slot| {
-            slot.state == NodeState::Up && now.saturating_since(slot.last_heard) < silence
+            slot.state == NodeState::Up && now.saturating_since(slot.presence.heard_at()) < silence
         })
     }
 

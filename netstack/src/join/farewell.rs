@@ -10,12 +10,12 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::backoff::Backoff;
 use crate::control::Event;
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::ids::NodeId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 
 /// Time between two ASK_LEAVE.
 const REPEAT: Backoff = Backoff::new(Micros::from_millis(200), Micros::from_secs(2));

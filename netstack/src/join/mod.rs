@@ -15,6 +15,7 @@ mod slot;
 use core::fmt;
 
 use crate::time::Micros;
+use crate::transport::liveness::Patience;
 
 /// Why the control node refuses a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,19 +90,24 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Silence after which the control node probes a node; it has one heartbeat interval then.
-    pub(crate) fn suspicious_after(&self) -> Micros {
-        Micros(self.lost_after.0.saturating_sub(self.heartbeat.0))
+    /// What holds where nothing else was said.
+    pub const DEFAULT: Timing = Timing {
+        heartbeat: Micros::from_secs(1),
+        lost_after: Micros::from_secs(6),
+        reboot_silence: Micros::from_millis(2_500),
+        keep_job: Micros::from_secs(600),
+    };
+
+    /// What the control node has with a node: it asks once, and the node has one heartbeat
+    /// interval then.
+    pub(crate) fn patience(&self) -> Patience {
+        let quiet = Micros(self.lost_after.0.saturating_sub(self.heartbeat.0));
+        Patience::new(quiet, self.heartbeat, 1, self.lost_after)
     }
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing {
-            heartbeat: Micros::from_secs(1),
-            lost_after: Micros::from_secs(6),
-            reboot_silence: Micros::from_millis(2_500),
-            keep_job: Micros::from_secs(600),
-        }
+        Timing::DEFAULT
     }
 }

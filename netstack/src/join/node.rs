@@ -9,7 +9,6 @@
 //!
 //! Invariant: an unsealed datagram changes nothing but the time of the next HELLO.
 
-use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::files::{self, ChannelId};
 use crate::ids::{BootEpoch, ControlEpoch, JobId, NodeId};
@@ -17,6 +16,7 @@ use crate::join::{Refusal, Timing};
 use crate::node::{Config, Event, Outbox};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 use crate::vitals::Vitals;
 use crate::wire::Error;
 use crate::wire::datagram::{self, Header, Kind, Packet};

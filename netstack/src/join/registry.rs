@@ -30,6 +30,7 @@ use crate::join::boots::UsedBoots;
 use crate::join::machines::Machines;
 use crate::join::slot::Slot;
 use crate::time::Instant;
+use crate::transport::liveness::Verdict;
 use crate::wire::Error;
 use crate::wire::datagram::{Header, Kind, Packet};
 use crate::wire::join;
@@ -202,7 +203,7 @@ impl Registry {
             out.counters.replayed += 1;
             return None;
         }
-        slot.last_heard = now;
+        slot.presence.heard(now);
         match kind {
             Kind::Heartbeat => self.heartbeat(now, (node, from), seq, payload, out),
             Kind::Leave => {
@@ -405,7 +406,7 @@ impl Registry {
         if !was_up {
             return;
         }
-        let (epoch, last_heard) = (slot.epoch, slot.last_heard);
+        let (epoch, last_heard) = (slot.epoch, slot.presence.heard_at());
         out.event(Event::NodeLost {
             node,
             epoch,
@@ -430,23 +431,9 @@ impl Registry {
             .slots
             .get_mut(&node)
             .expect("only known nodes are watched");
-        slot.suspect = false;
-        let due = slot.last_heard + self.config.timing.suspicious_after();
+        let due = slot.presence.deadline(&self.config.timing.patience());
         slot.watched = Some(due);
         self.silence.insert((due, node));
-    }
-
-    /// A node has been silent for long. It may be this side that was deaf: a control node that
-    /// was not scheduled finds its timers expired before it has read what arrived meanwhile. So
-    /// the node is probed, and has one interval more to be heard.
-    fn suspect(&mut self, now: Instant, node: NodeId, out: &mut Outbox) {
-        self.unwatch(node);
-        let due = now + self.config.timing.heartbeat;
-        let slot = self.slots.get_mut(&node).expect("the caller found it");
-        slot.suspect = true;
-        slot.watched = Some(due);
-        self.silence.insert((due, node));
-        out.send(Outgoing::Probe { node });
     }
 
     pub(super) fn unwatch(&mut self, node: NodeId) {
@@ -468,15 +455,20 @@ impl Registry {
         while let Some((due, node)) = self.silence.first().copied()
             && due <= now
         {
-            let slot = self.slots.get(&node).expect("only known nodes are watched");
-            if slot.last_heard + self.config.timing.suspicious_after() > now {
-                self.watch(node);
-            } else if !slot.suspect {
-                self.suspect(now, node, out);
-            } else if slot.state == NodeState::Joining {
-                self.remove(node);
-            } else {
-                self.lose(now, node, LostReason::Silent, out);
+            let slot = self.slots.get_mut(&node);
+            let slot = slot.expect("only known nodes are watched");
+            let patience = self.config.timing.patience();
+            match slot.presence.verdict(now, &patience) {
+                Verdict::Wait => self.watch(node),
+                // It may be this side that was deaf: a control node that was not scheduled finds
+                // its timers expired before it has read what arrived meanwhile.
+                Verdict::Ask => {
+                    slot.presence.asked(now);
+                    self.watch(node);
+                    out.send(Outgoing::Probe { node });
+                }
+                Verdict::Dead if slot.state == NodeState::Joining => drop(self.remove(node)),
+                Verdict::Dead => self.lose(now, node, LostReason::Silent, out),
             }
         }
     }

@@ -6,6 +6,7 @@ use super::path::Path;
 use crate::control::{NodeState, NodeStatus};
 use crate::ids::{BootEpoch, NodeId};
 use crate::time::Instant;
+use crate::transport::liveness::Presence;
 use crate::vitals::Vitals;
 use crate::wire::datagram::{Header, Kind};
 use crate::wire::join::Hello;
@@ -25,7 +26,7 @@ pub(crate) struct Slot {
     pub(super) epoch: BootEpoch,
     pub(super) state: NodeState,
     pub(super) since: Instant,
-    pub(super) last_heard: Instant,
+    pub(super) presence: Presence,
     pub(super) session: u64,
     pub(super) node_key: Key,
     pub(super) transmit: Key,
@@ -41,8 +42,6 @@ pub(crate) struct Slot {
     pub(super) log: u64,
     pub(super) was_up: bool,
     pub(super) panicked: bool,
-    /// It has been silent for long and was probed.
-    pub(super) suspect: bool,
     /// The silence timer's entry.
     pub(super) watched: Option<Instant>,
     /// Another boot that wants this place, and since when.
@@ -70,7 +69,7 @@ impl Slot {
             epoch: arrival.epoch,
             state: NodeState::Joining,
             since: now,
-            last_heard: now,
+            presence: Presence::new(now),
             session,
             node_key: key,
             transmit: key.session_key(Direction::ToNode, session),
@@ -83,7 +82,6 @@ impl Slot {
             log: 0,
             was_up: false,
             panicked: false,
-            suspect: false,
             watched: None,
             candidate: None,
         }
@@ -98,7 +96,7 @@ impl Slot {
             if self.state == NodeState::Joining && !self.was_up {
                 self.path = Path::new(now, arrival.from);
             }
-            self.last_heard = now;
+            self.presence.heard(now);
         }
     }
 
@@ -126,7 +124,7 @@ impl Slot {
             epoch: self.epoch,
             state: self.state,
             since: self.since,
-            last_heard: self.last_heard,
+            last_heard: self.presence.heard_at(),
             version: self.hello.version,
             build_id: self.hello.build_id,
             memory_bytes: self.hello.memory_bytes,

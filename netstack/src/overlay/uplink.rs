@@ -32,11 +32,11 @@ use super::{
     ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, BEAT_LATE, CLOCK_EVERY, LOST_AFTER, RETRY_FIRST,
     RETRY_SLOWEST,
 };
-use crate::backoff::Backoff;
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 
 /// Attempts to attach to one candidate.
 const ATTACH_TRIES: u32 = 4;

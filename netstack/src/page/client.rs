@@ -1,58 +1,55 @@
 //! The node's side of demand paging: outstanding requests, each with a bitmap of the fragments
 //! it still lacks.
 //!
-//! Fragments in flight are limited by a window that grows with every fragment that arrives and
-//! halves with every time-out (as in RFC 5681), so that a request does not overrun a slow link's
-//! queue. A request a program waits for goes before those that read ahead.
+//! An adapter over [`crate::transport::pull`]: fragments are asked for under its window, those of a
+//! request that a program waits for before those that read ahead.
 //!
-//! Invariant: a request ends: with its data, or after [`MAX_TRIES`] attempts without progress;
-//! while there is no control node to ask it waits, for as long as its node keeps the job.
+//! Invariant: a request ends: with its data, or after [`SILENCE`] of the control node; while there
+//! is none to ask it waits, for as long as its node keeps the job.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::backoff::Backoff;
 use crate::counters::Counters;
 use crate::ids::{JobId, RequestId};
+use crate::join::Timing;
 use crate::node::{Event, Full};
 use crate::page::{
     FRAGMENT, FRAMING, MAX_FRAGMENTS, MAX_REQUEST, MAX_REQUESTS, Object, PageError, PageRequest,
     PageTraffic, fragment_mask,
 };
-use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::transport::rtt::RttEstimator;
+use crate::transport::pull::{Order, Puller};
 use crate::wire::datagram::OVERHEAD;
 use crate::wire::page::{Content, PageData, PageRead};
 
-/// Attempts without a single new fragment before a request fails. With the back-off below it is
-/// at least ten seconds, longer than it takes to notice that the control node is lost.
-const MAX_TRIES: u32 = 14;
-/// Longest wait between two attempts.
-const SLOWEST: Micros = Micros::from_secs(2);
-/// After the last fragment of an attempt has arrived, missing ones can only be late by reordering:
-/// so long is waited for them at least.
-const REORDER: Micros = Micros::from_millis(2);
-/// Smallest window: one request of the largest size.
-const WINDOW_MIN: u32 = MAX_FRAGMENTS as u32;
+/// Requests fail when nothing of any comes for so long: twice the time after which a node takes a
+/// silent control node for lost, and has its requests wait.
+const SILENCE: Micros = Timing::DEFAULT.lost_after.saturating_mul(2);
 /// Largest window: all requests at once.
 const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS) as u32;
-/// Requests of the program that have ended and are still counted for: what was sent twice may
-/// arrive after the request is complete.
+/// Requests of the program that have ended and are still counted for, because what was sent twice
+/// may arrive after its request is complete: four full sets. What comes later still is not counted.
 const ENDED: usize = 4 * MAX_REQUESTS;
+
+/// Whether nobody waits for it, and its number: the order in which requests are asked for.
+type Key = (bool, RequestId);
 
 #[derive(Debug)]
 struct Request {
     spec: PageRequest,
     missing: u32,
+    /// Those that were asked for.
+    asked: u32,
     /// Known from the first fragment on.
     available: Option<u32>,
     bytes: Vec<u8>,
-    attempt: u8,
-    tries: u32,
-    /// When the present attempt was sent; None while it waits for the window.
-    sent_at: Option<Instant>,
-    deadline: Instant,
+}
+
+impl Request {
+    fn key(&self, id: RequestId) -> Key {
+        (!self.spec.demand, id)
+    }
 }
 
 /// What reading one job's program has cost.
@@ -100,13 +97,12 @@ impl Account {
 pub(crate) struct PageClient {
     requests: BTreeMap<RequestId, Request>,
     next: u64,
-    rtt: RttEstimator,
-    window: u32,
-    threshold: u32,
+    puller: Puller<Key>,
     /// What the window is at most.
     most: u32,
-    credit: u32,
     account: Account,
+    /// When a fragment came last, or the first was asked for; None: none was.
+    heard: Option<Instant>,
     /// Nobody is there to answer: nothing is sent, and nothing fails.
     waiting: bool,
 }
@@ -116,12 +112,10 @@ impl PageClient {
         PageClient {
             requests: BTreeMap::new(),
             next: 1,
-            rtt: RttEstimator::default(),
-            window: WINDOW_MIN,
-            threshold: WINDOW_MAX,
+            puller: Puller::new(WINDOW_MAX, Order::OfRequest),
             most: WINDOW_MAX,
-            credit: 0,
             account: Account::default(),
+            heard: None,
             waiting: false,
         }
     }
@@ -131,9 +125,16 @@ impl PageClient {
         if core::mem::replace(&mut self.waiting, waiting) == waiting {
             return;
         }
-        for request in self.requests.values_mut() {
-            (request.sent_at, request.tries) = (None, 0);
+        self.restart();
+        for (id, request) in &self.requests {
+            self.puller.want(request.key(*id), request.missing.into());
         }
+    }
+
+    /// Nothing is wanted of anybody.
+    fn restart(&mut self) {
+        self.puller = Puller::new(self.most, Order::OfRequest);
+        self.heard = None;
     }
 
     /// What reading this job's program has cost so far.
@@ -147,10 +148,10 @@ impl PageClient {
 
     /// How long an answer may take at present.
     pub(crate) fn timeout(&self) -> Micros {
-        self.rtt.timeout()
+        self.puller.timeout()
     }
 
-    pub(crate) fn request(&mut self, now: Instant, spec: PageRequest) -> Result<RequestId, Full> {
+    pub(crate) fn request(&mut self, spec: PageRequest) -> Result<RequestId, Full> {
         assert!(
             (1..=MAX_REQUEST).contains(&spec.length),
             "a page request asks for 1 to {MAX_REQUEST} bytes"
@@ -169,13 +170,11 @@ impl PageClient {
         let request = Request {
             spec,
             missing: fragment_mask(spec.length),
+            asked: 0,
             available: None,
             bytes,
-            attempt: 0,
-            tries: 0,
-            sent_at: None,
-            deadline: now,
         };
+        self.puller.want(request.key(id), request.missing.into());
         self.requests.insert(id, request);
         Ok(id)
     }
@@ -187,114 +186,87 @@ impl PageClient {
             if !stays {
                 // What is on its way still comes.
                 account.ended(*id, &request.spec);
+                self.puller.forget(request.key(*id));
             }
             stays
         });
+        if self.requests.is_empty() {
+            self.heard = None;
+        }
     }
 
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
+        self.restart();
     }
 
+    /// Fragments that were asked for and have not come.
     pub(crate) fn in_flight(&self) -> u32 {
-        let sent = self
-            .requests
-            .values()
-            .filter(|request| request.sent_at.is_some());
-        sent.map(|request| request.missing.count_ones()).sum()
+        self.puller.under_way()
     }
 
-    /// No more fragments are asked for at a time than this, what a program waits for aside.
+    /// No more fragments are asked for at a time than this.
     pub(crate) fn set_most(&mut self, fragments: u32) {
-        self.most = fragments.max(WINDOW_MIN);
-    }
-
-    /// The request to send next, if the window has room for it: the one a program waits for, else
-    /// the oldest.
-    fn next_to_send(&self) -> Option<RequestId> {
-        let unsent = self
-            .requests
-            .iter()
-            .filter(|(_, request)| request.sent_at.is_none());
-        let (id, request) = unsent.min_by_key(|(id, request)| (!request.spec.demand, **id))?;
-        let in_flight = self.in_flight();
-        let fits = in_flight + request.missing.count_ones() <= self.window.min(self.most);
-        (fits || in_flight == 0 || request.spec.demand).then_some(*id)
+        self.most = fragments;
+        self.puller.set_most(fragments);
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         if self.waiting {
             return None;
         }
-        if self.next_to_send().is_some() {
-            return Some(Instant::ZERO);
-        }
-        let sent = self
-            .requests
-            .values()
-            .filter(|request| request.sent_at.is_some());
-        sent.map(|request| request.deadline).min()
+        let silent = self.heard.map(|heard| heard + SILENCE);
+        silent.into_iter().chain(self.puller.poll_timeout()).min()
     }
 
     /// Acts on time-outs and returns the next PAGE_READ to send.
     pub(crate) fn poll(
         &mut self,
         now: Instant,
-        rng: &mut Rng,
         counters: &mut Counters,
         mut fail: impl FnMut(Event),
     ) -> Option<PageRead> {
         if self.waiting {
             return None;
         }
-        let expired = |request: &Request| request.sent_at.is_some() && request.deadline <= now;
-        let late: Vec<RequestId> = (self.requests.iter())
-            .filter_map(|(id, request)| expired(request).then_some(*id))
-            .collect();
-        for id in late {
-            self.expire(id, counters, &mut fail);
+        if self.heard.is_some_and(|heard| now >= heard + SILENCE) {
+            while let Some((&request, _)) = self.requests.first_key_value()
+                && let Some(Request { spec, .. }) = self.end(request)
+            {
+                counters.page_timeouts += 1;
+                fail(Event::PageFailed {
+                    request,
+                    job: spec.job,
+                    reason: PageError::TimedOut,
+                });
+            }
         }
-        let id = self.next_to_send()?;
-        let timeout = self.rtt.timeout();
+        let ((_, id), fragments) = self.puller.poll(now)?;
+        let fragments = fragments as u32;
         let request = self.requests.get_mut(&id)?;
-        counters.retransmitted += u64::from(request.attempt > 0);
+        counters.retransmitted += u64::from(request.asked & fragments != 0);
+        request.asked |= fragments;
+        self.heard.get_or_insert(now);
         self.account.sent(&request.spec);
-        request.attempt = request.attempt.wrapping_add(1);
-        request.tries += 1;
-        request.sent_at = Some(now);
-        let backoff = Backoff::new(timeout, SLOWEST);
-        request.deadline = now + backoff.wait_for_answer(request.tries - 1, rng);
         Some(PageRead {
             request: id,
             job: request.spec.job,
             object: request.spec.object,
-            attempt: request.attempt,
             offset: request.spec.offset,
             length: request.spec.length,
-            fragments: request.missing,
+            fragments,
         })
     }
 
-    fn expire(&mut self, id: RequestId, counters: &mut Counters, fail: &mut impl FnMut(Event)) {
-        let request = self
-            .requests
-            .get_mut(&id)
-            .expect("the caller took it from the table");
-        if request.tries >= MAX_TRIES {
-            let job = request.spec.job;
-            self.account.ended(id, &request.spec);
-            self.requests.remove(&id);
-            counters.page_timeouts += 1;
-            fail(Event::PageFailed {
-                request: id,
-                job,
-                reason: PageError::TimedOut,
-            });
-            return;
+    /// A request is over.
+    fn end(&mut self, id: RequestId) -> Option<Request> {
+        let request = self.requests.remove(&id)?;
+        self.puller.forget(request.key(id));
+        self.account.ended(id, &request.spec);
+        if self.requests.is_empty() {
+            self.heard = None;
         }
-        request.sent_at = None;
-        self.threshold = (self.window / 2).max(WINDOW_MIN);
-        self.window = self.threshold;
+        Some(request)
     }
 
     /// Takes an answer; gives the event when the request is complete. False when it was of no
@@ -322,8 +294,7 @@ impl PageClient {
         match answer.content {
             Content::Failed(reason) => {
                 let job = request.spec.job;
-                self.account.ended(id, &request.spec);
-                self.requests.remove(&id);
+                self.end(id);
                 done(Event::PageFailed {
                     request: id,
                     job,
@@ -340,84 +311,52 @@ impl PageClient {
                 if !known || available > request.spec.length {
                     return false;
                 }
-                if let Some(sent_at) = request
-                    .sent_at
-                    .filter(|_| request.attempt == answer.attempt)
+                let key = request.key(id);
+                if request.available.is_none() {
+                    let beyond = request.end_at(available);
+                    self.puller.forget_fragments(key, beyond.into());
+                }
+                self.puller.arrived(now, key, index);
+                let is_new = request.take(index, data);
+                if is_new {
+                    self.heard = Some(now);
+                }
+                if request.missing == 0
+                    && let Some(request) = self.end(id)
                 {
-                    self.rtt.sample(now.saturating_since(sent_at));
-                }
-                if request.missing & (1 << index) == 0 {
-                    return false;
-                }
-                request.take(now, index, available, data, &self.rtt);
-                let sent_at = request.sent_at;
-                self.put_off(now, id, sent_at);
-                let request = self.requests.get(&id).expect("it was found above");
-                if request.missing == 0 {
-                    let request = self.requests.remove(&id).expect("it was found above");
-                    self.account.ended(id, &request.spec);
                     done(request.into_event(id));
                 }
-                self.grow();
-                true
+                is_new
             }
         }
-    }
-
-    /// Answers come in the order of the requests: as long as one arrives, those to requests sent
-    /// later cannot be late, however long a slow link takes for all of them.
-    fn put_off(&mut self, now: Instant, id: RequestId, sent_at: Option<Instant>) {
-        let Some(sent_at) = sent_at else {
-            return;
-        };
-        let earliest = now + self.rtt.timeout();
-        for (other, request) in &mut self.requests {
-            if *other != id && request.sent_at.is_some_and(|at| at >= sent_at) {
-                request.deadline = request.deadline.max(earliest);
-            }
-        }
-    }
-
-    /// A fragment arrived: the network can carry more.
-    fn grow(&mut self) {
-        if self.window < self.threshold {
-            self.window += 1;
-        } else {
-            self.credit += 1;
-            if self.credit >= self.window {
-                self.credit = 0;
-                self.window += 1;
-            }
-        }
-        self.window = self.window.min(WINDOW_MAX);
     }
 }
 
 impl Request {
-    fn take(&mut self, now: Instant, index: u8, available: u32, data: &[u8], rtt: &RttEstimator) {
-        if self.available.is_none() {
-            self.available = Some(available);
-            self.bytes.truncate(available as usize);
-            // What lies beyond the end of the object is not missing.
-            self.missing &= if available == 0 {
-                0
-            } else {
-                fragment_mask(available)
-            };
-        }
-        let start = usize::from(index) * FRAGMENT;
-        self.bytes[start..start + data.len()].copy_from_slice(data);
-        self.missing &= !(1u32.checked_shl(index.into()).unwrap_or(0));
-        self.tries = 1;
-        let rest_is_late = self.missing >> index == 0;
-        let wait = if rest_is_late {
-            Micros(rtt.smoothed().0 / 2).max(REORDER)
-        } else {
-            rtt.timeout()
+    /// The object goes so far. Returns the fragments that are not missing because they lie beyond
+    /// its end.
+    fn end_at(&mut self, available: u32) -> u32 {
+        self.available = Some(available);
+        self.bytes.truncate(available as usize);
+        let there = match available {
+            0 => 0,
+            available => fragment_mask(available),
         };
-        if self.sent_at.is_some() {
-            self.deadline = now + wait;
+        let beyond = self.missing & !there;
+        self.missing &= there;
+        beyond
+    }
+
+    /// Puts a fragment in its place. False when it was there already.
+    fn take(&mut self, index: u8, data: &[u8]) -> bool {
+        let bit = 1u32.checked_shl(index.into()).unwrap_or(0);
+        let is_missing = self.missing & bit != 0;
+        if is_missing {
+            let start = usize::from(index) * FRAGMENT;
+            self.bytes[start..start + data.len()].copy_from_slice(data);
+            self.missing &= !bit;
         }
+        is_missing
     }
 
     fn into_event(self, id: RequestId) -> Event {
@@ -430,3 +369,6 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! Demand paging over the network: a node reads ranges of a job's objects from the control node.
 //!
 //! The serving side keeps no state: every PAGE_READ names the fragments it wants and is answered
-//! with these. The client keeps a bitmap per request and asks again for what is missing.
+//! with these. The client keeps a bitmap per request and asks again for what is missing, under the
+//! window of [`crate::transport::pull`].
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -123,8 +124,6 @@ pub struct PageWanted {
     pub length: u32,
     /// The node's number for this request.
     pub request: RequestId,
-    /// The node's attempt at it, echoed in the answer.
-    pub attempt: u8,
     /// Which fragments of [`FRAGMENT`] bytes are wanted: bit i is the one at `offset + i *
     /// FRAGMENT`.
     pub fragments: u32,

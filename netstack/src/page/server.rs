@@ -78,7 +78,6 @@ impl PageServer {
         };
         let data = PageData {
             request: wanted.request,
-            attempt: wanted.attempt,
             content,
         };
         let sent = send(wanted.node, &data);

@@ -6,12 +6,12 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::backoff::Backoff;
 use crate::control::outbox::{Outbox, Outgoing};
 use crate::control::{DropRefused, Event};
 use crate::ids::{NodeId, ProgramId};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 use crate::wire::job::{Command, DropAck};
 
 /// Repetition of a DROP; at its slowest as often as a computing node looks.

@@ -6,12 +6,12 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::backoff::Backoff;
 use crate::ids::ProgramId;
 use crate::node::{Event, Outbox};
 use crate::retention::{CHANGES_MAX, HOLDINGS_MAX, Holding};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 use crate::wire::job::DropAck;
 use crate::wire::retention::Holdings;
 

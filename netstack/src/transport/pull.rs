@@ -1,47 +1,90 @@
 //! Fragments of several buffers, asked for under one window, and asked for again when lost.
 //!
 //! A buffer has at most 64 fragments, so that a mask of 64 bits names any set of them. Every
-//! fragment that is asked for gets a number in the order of asking. One is lost when one that was
-//! asked for [`REORDERED`] numbers later has arrived (RFC 9002, section 6.1.1), or when nothing has
-//! come for the length of a time-out, which then doubles (RFC 6298, section 5.5).
+//! fragment that is asked for gets a number in the order of asking, in which they come ([`Order`]).
+//! One is lost
+//! - when one that was asked for [`REORDERED`] numbers later has come (RFC 9002, section 6.1.1),
+//! - when any later one has come, and it is late by an eighth of a round trip (section 6.1.2); of
+//!   another request, where these do not keep the order, it is late after a time-out,
+//! - when nothing has come for the length of a time-out, which then doubles (RFC 6298, section
+//!   5.5).
+//!
+//! Buffers are asked for in the order of their keys: what is urgent has a low one.
 //!
 //! Invariant: a fragment is either wanted, under way or there; the sum under way never exceeds the
 //! window, but for one that may always be asked for.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
+use super::retry::{Backoff, REORDERED};
 use super::rtt::RttEstimator;
 use super::window::Window;
 use crate::time::{Instant, Micros};
 
-/// How many later ones may overtake a fragment before it counts as lost (RFC 9002).
-const REORDERED: u64 = 3;
-/// A request is put off until so many fragments of the window are free, or a quarter of it: one
-/// small request a fragment would cost as many datagrams one way as the other.
+/// A request is put off until the window has room for so many fragments, or a quarter of it, or all
+/// that is wanted of the buffer: one small request a fragment would cost as many datagrams one way
+/// as the other. It is sixteen, so that they are one datagram in seventeen at most.
 const BATCH: u32 = 16;
 /// Longest time-out.
 const SLOWEST: Micros = Micros::from_secs(1);
+
+/// Which fragments come in the order in which they were asked for, unless the network changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// All.
+    OfAll,
+    /// Those of a request: each is read when it comes, and one may take longer than another.
+    OfRequest,
+}
 
 /// A fragment under way.
 #[derive(Clone, Copy, Debug)]
 struct Asked<K> {
     order: u64,
+    /// The first of its request.
+    request: u64,
     key: K,
     fragment: u8,
-    /// When; `None`: it comes without having been asked for.
-    at: Option<Instant>,
+    at: Instant,
+    why: Why,
+    /// The latest that has come before it, of those that come after it; 0: none.
+    passed_by: u64,
+}
+
+/// Why a fragment is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// It was asked for, once: when it arrives is a sample of the round trip.
+    Asked,
+    /// It was asked for before: nobody knows which request it answers (Karn).
+    Again,
+    /// It comes without having been asked for.
+    ByItself,
+}
+
+/// Fragments of a buffer that are to be asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wanted {
+    fragments: u64,
+    /// Those that were lost.
+    again: u64,
 }
 
 /// What is asked of one peer.
 #[derive(Debug)]
 pub(crate) struct Puller<K> {
+    keeps: Order,
     rtt: RttEstimator,
     window: Window,
     /// Fragments to be asked for, by buffer, in the order of the keys.
-    wanted: BTreeMap<K, u64>,
+    wanted: BTreeMap<K, Wanted>,
+    /// In the order of asking.
     under_way: VecDeque<Asked<K>>,
     next_order: u64,
-    /// Losses of fragments below this order have been answered by a smaller window.
+    /// The latest that has arrived of those that were asked for.
+    newest: u64,
+    /// Losses of fragments up to this order have been answered by a smaller window.
     recovered: u64,
     /// Time-outs since something arrived.
     timeouts: u32,
@@ -51,17 +94,24 @@ pub(crate) struct Puller<K> {
 
 impl<K: Copy + Ord> Puller<K> {
     /// With a window of at most `most` fragments.
-    pub(crate) fn new(most: u32) -> Self {
+    pub(crate) fn new(most: u32, keeps: Order) -> Self {
         Self {
-            rtt: RttEstimator::default(),
+            keeps,
+            rtt: RttEstimator::of_control(),
             window: Window::new(most),
             wanted: BTreeMap::new(),
             under_way: VecDeque::new(),
             next_order: 0,
+            newest: 0,
             recovered: 0,
             timeouts: 0,
             moved: Instant::ZERO,
         }
+    }
+
+    /// From now on the window is at most `most` fragments.
+    pub(crate) fn set_most(&mut self, most: u32) {
+        self.window.set_most(most);
     }
 
     /// Takes a round trip that something else has measured.
@@ -77,7 +127,8 @@ impl<K: Copy + Ord> Puller<K> {
     /// Wants these fragments of a buffer, which was not known before.
     pub(crate) fn want(&mut self, key: K, fragments: u64) {
         if fragments != 0 {
-            self.wanted.insert(key, fragments);
+            let again = 0;
+            self.wanted.insert(key, Wanted { fragments, again });
         }
     }
 
@@ -86,76 +137,134 @@ impl<K: Copy + Ord> Puller<K> {
         if self.under_way.is_empty() {
             self.moved = now;
         }
-        self.ask(key, fragments, None);
+        let request = self.next_order + 1;
+        for fragment in bits(fragments) {
+            self.ask(now, key, fragment, (request, Why::ByItself));
+        }
     }
 
-    fn ask(&mut self, key: K, mut fragments: u64, at: Option<Instant>) {
-        while fragments != 0 {
-            self.under_way.push_back(Asked {
-                order: self.next_order,
-                key,
-                fragment: fragments.trailing_zeros() as u8,
-                at,
-            });
-            self.next_order += 1;
-            fragments &= fragments - 1;
-        }
+    fn ask(&mut self, at: Instant, key: K, fragment: u8, (request, why): (u64, Why)) {
+        self.next_order += 1;
+        let order = self.next_order;
+        let asked = Asked {
+            order,
+            request,
+            key,
+            fragment,
+            at,
+            why,
+            passed_by: 0,
+        };
+        self.under_way.push_back(asked);
+    }
+
+    /// Fragments under way.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.under_way.len() as u32
     }
 
     /// How many more may be under way.
     pub(crate) fn room(&self) -> u32 {
-        let under_way = self.under_way.len() as u32;
-        self.window.size().saturating_sub(under_way)
+        self.window.size().saturating_sub(self.under_way())
     }
 
     /// Forgets a buffer.
     pub(crate) fn forget(&mut self, key: K) {
-        self.wanted.remove(&key);
-        self.under_way.retain(|asked| asked.key != key);
+        self.forget_fragments(key, u64::MAX);
+    }
+
+    /// Forgets these fragments of a buffer.
+    pub(crate) fn forget_fragments(&mut self, key: K, fragments: u64) {
+        self.not_wanted(key, fragments);
+        let is_it = |asked: &Asked<K>| asked.key == key && fragments >> asked.fragment & 1 == 1;
+        self.under_way.retain(|asked| !is_it(asked));
+    }
+
+    fn not_wanted(&mut self, key: K, fragments: u64) {
+        if let Some(wanted) = self.wanted.get_mut(&key) {
+            wanted.fragments &= !fragments;
+            if wanted.fragments == 0 {
+                self.wanted.remove(&key);
+            }
+        }
     }
 
     /// A fragment has come; the caller knows whether it was there before.
     pub(crate) fn arrived(&mut self, now: Instant, key: K, fragment: u8) {
-        if let Some(wanted) = self.wanted.get_mut(&key) {
-            *wanted &= !(1 << fragment);
-            if *wanted == 0 {
-                self.wanted.remove(&key);
-            }
-        }
+        self.not_wanted(key, 1 << fragment);
         let is_it = |asked: &Asked<K>| asked.key == key && asked.fragment == fragment;
         let Some(index) = self.under_way.iter().position(is_it) else {
             return;
         };
         let asked = self.under_way.remove(index).expect("it was just found");
-        if let Some(at) = asked.at {
-            self.rtt.sample(now.saturating_since(at));
+        if asked.why == Why::Asked {
+            self.rtt.sample(now.saturating_since(asked.at));
         }
         self.window.arrived();
         (self.timeouts, self.moved) = (0, now);
         // What came by itself was sent before what was asked for meanwhile, and overtakes it.
-        if asked.at.is_none() {
-            return;
-        }
-        let behind = |other: &Asked<K>| other.order + REORDERED < asked.order;
-        let lost = self.under_way.iter().take_while(|other| behind(other));
-        let lost = lost.count();
-        if lost > 0 {
-            self.lose(lost);
+        if asked.why != Why::ByItself {
+            self.newest = self.newest.max(asked.order);
+            if self.is_overtaken() {
+                self.overtake(&asked);
+                self.lose_late(now);
+            }
         }
     }
 
-    /// The oldest `count` under way are lost.
-    fn lose(&mut self, count: usize) {
-        let in_flight = self.under_way.len() as u32;
-        for _ in 0..count {
-            let Some(asked) = self.under_way.pop_front() else {
-                break;
-            };
-            *self.wanted.entry(asked.key).or_default() |= 1 << asked.fragment;
-            if asked.order >= self.recovered {
-                self.window.lost(in_flight);
-                self.recovered = self.next_order;
+    /// A later one than the first under way has come.
+    fn is_overtaken(&self) -> bool {
+        let first = self.under_way.front();
+        first.is_some_and(|first| first.order < self.newest)
+    }
+
+    /// This one has come before those that were asked for earlier.
+    fn overtake(&mut self, came: &Asked<K>) {
+        let earlier = self.under_way.iter_mut();
+        for asked in earlier.take_while(|asked| asked.order < came.order) {
+            if self.keeps == Order::OfAll || asked.request == came.request {
+                asked.passed_by = asked.passed_by.max(came.order);
             }
+        }
+    }
+
+    /// When one counts as lost, if it does not come; none while it has its turn.
+    fn lost_at(&self, asked: &Asked<K>) -> Option<Instant> {
+        match asked.passed_by {
+            by if by >= asked.order + REORDERED => Some(Instant::ZERO),
+            0 if asked.order < self.newest => Some(asked.at + self.rtt.timeout()),
+            0 => None,
+            _ => Some(asked.at + self.rtt.loss_delay()),
+        }
+    }
+
+    fn lose_late(&mut self, now: Instant) {
+        let is_late = |asked: &Asked<K>| self.lost_at(asked).is_some_and(|at| at <= now);
+        let late: Vec<u64> = (self.under_way.iter())
+            .filter_map(|asked| is_late(asked).then_some(asked.order))
+            .collect();
+        if !late.is_empty() {
+            self.lose(|asked| late.binary_search(&asked.order).is_ok());
+        }
+    }
+
+    /// Those under way of which this is true are lost.
+    fn lose(&mut self, is_lost: impl Fn(&Asked<K>) -> bool) {
+        let in_flight = self.under_way.len() as u32;
+        let (mut last, wanted) = (0, &mut self.wanted);
+        self.under_way.retain(|asked| {
+            let is_lost = is_lost(asked);
+            if is_lost {
+                let wanted = wanted.entry(asked.key).or_default();
+                wanted.fragments |= 1 << asked.fragment;
+                wanted.again |= 1 << asked.fragment;
+                last = last.max(asked.order);
+            }
+            !is_lost
+        });
+        if last > self.recovered {
+            self.window.lost(in_flight);
+            self.recovered = self.next_order;
         }
     }
 
@@ -164,51 +273,67 @@ impl<K: Copy + Ord> Puller<K> {
         if self.batch().is_some() {
             return Some(Instant::ZERO);
         }
-        (!self.under_way.is_empty()).then(|| self.moved + self.patience())
+        let late = match self.is_overtaken() {
+            true => (self.under_way.iter())
+                .filter_map(|asked| self.lost_at(asked))
+                .min(),
+            false => None,
+        };
+        let timeout = (!self.under_way.is_empty()).then(|| self.moved + self.patience());
+        late.into_iter().chain(timeout).min()
     }
 
     fn patience(&self) -> Micros {
-        let doubled = self
-            .rtt
-            .timeout()
-            .saturating_mul(1 << self.timeouts.min(16));
-        doubled.min(SLOWEST)
+        Backoff::new(self.rtt.timeout(), SLOWEST).after(self.timeouts)
     }
 
-    /// How many fragments may be asked for now.
+    /// How many fragments of the next buffer may be asked for now.
     fn batch(&self) -> Option<u32> {
-        let wanted: u32 = self.wanted.values().map(|mask| mask.count_ones()).sum();
+        let (_, wanted) = self.wanted.first_key_value()?;
         let room = self.room();
-        let enough = BATCH.min(self.window.size() / 4).clamp(1, wanted.max(1));
-        (wanted > 0 && room >= enough).then_some(room.min(BATCH))
+        let all = wanted.fragments.count_ones();
+        let enough = BATCH.min(self.window.size() / 4).clamp(1, all);
+        (room >= enough).then_some(room.min(all))
     }
 
     /// The next request: a buffer, and which fragments of it.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<(K, u64)> {
+        if self.is_overtaken() {
+            self.lose_late(now);
+        }
         if !self.under_way.is_empty() && now >= self.moved + self.patience() {
-            let in_flight = self.under_way.len();
-            self.lose(in_flight);
-            self.window.timed_out(in_flight as u32);
+            let in_flight = self.under_way();
+            self.lose(|_| true);
+            self.window.timed_out(in_flight);
             self.timeouts = self.timeouts.saturating_add(1);
             self.moved = now;
         }
-        let room = self.batch()?;
-        let (&key, wanted) = self.wanted.iter_mut().next()?;
+        let count = self.batch()?;
+        let (&key, &wanted) = self.wanted.first_key_value()?;
         if self.under_way.is_empty() {
             self.moved = now;
         }
-        let mut asked = 0_u64;
-        for _ in 0..room.min(wanted.count_ones()) {
-            let fragment = wanted.trailing_zeros() as u8;
-            *wanted &= *wanted - 1;
+        let (mut asked, request) = (0, self.next_order + 1);
+        for fragment in bits(wanted.fragments).take(count as usize) {
+            let why = match wanted.again >> fragment & 1 {
+                0 => Why::Asked,
+                _ => Why::Again,
+            };
+            self.ask(now, key, fragment, (request, why));
             asked |= 1 << fragment;
         }
-        if *wanted == 0 {
-            self.wanted.remove(&key);
-        }
-        self.ask(key, asked, Some(now));
+        self.not_wanted(key, asked);
         Some((key, asked))
     }
+}
+
+/// The fragments that a mask names.
+fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
+    core::iter::from_fn(move || {
+        let fragment = mask.trailing_zeros();
+        mask &= mask.checked_sub(1)?;
+        Some(fragment as u8)
+    })
 }
 
 #[cfg(test)]
@@ -217,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_comes_by_itself_says_nothing_of_what_was_asked_for() {
-        let mut puller = Puller::new(64);
+        let mut puller = Puller::new(64, Order::OfAll);
         let now = Instant::ZERO;
         puller.want(1, all(30));
         let asked: Vec<(u32, u64)> = std::iter::from_fn(|| puller.poll(now)).collect();
@@ -232,7 +357,6 @@ mod tests {
         assert!(!more.is_empty() && count == once, "{asked:?} {more:?}");
     }
     use crate::rng::Rng;
-    use std::vec::Vec;
 
     fn all(fragments: u32) -> u64 {
         u64::MAX >> (64 - fragments)
@@ -242,7 +366,7 @@ mod tests {
     /// us, holds `queue` of them, and loses `loss` of
     /// 1,000 at random. Returns the time it took.
     fn run(loss: u64, queue: u64, seed: u64) -> (Micros, u32) {
-        let mut puller = Puller::new(256);
+        let mut puller = Puller::new(256, Order::OfAll);
         let mut rng = Rng::new(seed);
         for key in 0..8_u32 {
             puller.want(key, all(60));

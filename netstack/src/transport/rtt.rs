@@ -1,56 +1,79 @@
 //! Round-trip estimate and the time-out derived from it.
 //!
 //! Source: RFC 6298 (Jacobson's estimator), with a finer granularity and bounds for a cluster's
-//! network. Answers echo the attempt they belong to, so every one of them is a sample (Karn's
-//! restriction is not needed).
+//! network; RFC 9002 for when something that was overtaken is lost. Who samples keeps to Karn's
+//! rule: what was asked for twice is no sample.
 
 use crate::time::Micros;
 
-/// Time-out before the first sample.
-const INITIAL: Micros = Micros::from_millis(100);
-/// Longest time-out without back-off.
+/// Round trip to the control node before the first sample: a tenth of what RFC 9002 assumes
+/// (section 6.2.2: kInitialRtt, 333 ms) of paths around the earth.
+const INITIAL: Micros = Micros(33_300);
+/// Longest round trip that counts, and longest time-out without back-off.
 const LONGEST: Micros = Micros::from_secs(2);
-/// Least margin over the smoothed round trip, and so the shortest time-out: what a queue shared
-/// with other nodes grows by between two samples; and a busy control node answers late, not never.
-/// Lost fragments in the middle of a request are noticed long before.
-const MARGIN: Micros = Micros::from_millis(20);
+/// A busy control node answers so much later than it could, like an endpoint that delays its
+/// acknowledgements (RFC 9000, section 18.2: the default of max_ack_delay).
+const ANSWER_DELAY: Micros = Micros::from_millis(25);
+/// What was overtaken may be late by an eighth of a round trip, and by a granule of the timer
+/// (RFC 9002, section 6.1.2: kTimeThreshold, kGranularity).
+const LATE_PART: u64 = 8;
+/// See [`LATE_PART`].
+const GRANULARITY: Micros = Micros::from_millis(1);
 
 /// Smoothed round trip and its variation.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct RttEstimator {
-    smoothed: Option<u64>,
+    smoothed: u64,
     variation: u64,
+    latest: u64,
+    /// Nothing was sampled.
+    is_assumed: bool,
+    answer_delay: Micros,
 }
 
 impl RttEstimator {
+    /// Of a control node, or of a service.
+    pub(crate) fn of_control() -> Self {
+        Self::new(INITIAL, ANSWER_DELAY)
+    }
+
+    /// Of a peer that answers at once, or is busy for long; `assumed` is what is known of the path
+    /// (RFC 9002, section 6.2.2).
+    pub(crate) fn of_peer(assumed: Micros) -> Self {
+        Self::new(assumed, Micros::ZERO)
+    }
+
+    fn new(assumed: Micros, answer_delay: Micros) -> Self {
+        Self {
+            smoothed: assumed.0,
+            variation: assumed.0 / 2,
+            latest: assumed.0,
+            is_assumed: true,
+            answer_delay,
+        }
+    }
+
     pub(crate) fn sample(&mut self, rtt: Micros) {
         let rtt = rtt.min(LONGEST).0;
-        match self.smoothed {
-            None => {
-                self.smoothed = Some(rtt);
-                self.variation = rtt / 2;
-            }
-            Some(smoothed) => {
-                self.variation = (3 * self.variation + smoothed.abs_diff(rtt)) / 4;
-                self.smoothed = Some((7 * smoothed + rtt) / 8);
-            }
+        self.latest = rtt;
+        if core::mem::take(&mut self.is_assumed) {
+            (self.smoothed, self.variation) = (rtt, rtt / 2);
+        } else {
+            self.variation = (3 * self.variation + self.smoothed.abs_diff(rtt)) / 4;
+            self.smoothed = (7 * self.smoothed + rtt) / 8;
         }
     }
 
-    /// Smoothed round trip; a quarter of the initial time-out before the first sample.
-    pub(crate) fn smoothed(&self) -> Micros {
-        self.smoothed.map_or(Micros(INITIAL.0 / 4), Micros)
+    /// What was overtaken is lost so long after it was asked for (RFC 9002, section 6.1.2).
+    pub(crate) fn loss_delay(&self) -> Micros {
+        let longest = self.smoothed.max(self.latest);
+        Micros(longest + (longest / LATE_PART).max(GRANULARITY.0))
     }
 
-    /// How long to wait for an answer.
+    /// How long to wait for an answer (RFC 9002, section 6.2.1).
     pub(crate) fn timeout(&self) -> Micros {
-        match self.smoothed {
-            None => INITIAL,
-            Some(smoothed) => {
-                let margin = (4 * self.variation).max(MARGIN.0);
-                Micros((smoothed + margin).min(LONGEST.0))
-            }
-        }
+        let margin = (4 * self.variation).max(GRANULARITY.0) + self.answer_delay.0;
+        Micros((self.smoothed + margin).min(LONGEST.0))
     }
 }
 
@@ -60,12 +83,12 @@ mod tests {
 
     #[test]
     fn follows_the_network_within_its_bounds() {
-        let mut rtt = RttEstimator::default();
-        assert_eq!(rtt.timeout(), INITIAL);
+        let mut rtt = RttEstimator::of_control();
+        assert!((100..130).contains(&(rtt.timeout().0 / 1_000)));
         for _ in 0..50 {
             rtt.sample(Micros(200));
         }
-        assert_eq!(rtt.timeout(), Micros(MARGIN.0 + 200));
+        assert_eq!(rtt.timeout(), Micros(ANSWER_DELAY.0 + GRANULARITY.0 + 200));
         for _ in 0..50 {
             rtt.sample(Micros::from_millis(40));
         }
@@ -74,5 +97,15 @@ mod tests {
             rtt.sample(Micros::from_secs(100));
         }
         assert!(rtt.timeout() <= LONGEST);
+    }
+
+    #[test]
+    fn a_peer_has_no_delay_and_begins_with_what_is_known() {
+        let mut rtt = RttEstimator::of_peer(Micros(500));
+        assert_eq!(rtt.timeout(), Micros(1_500));
+        for _ in 0..50 {
+            rtt.sample(Micros(100));
+        }
+        assert_eq!(rtt.timeout(), Micros(100 + GRANULARITY.0));
     }
 }

@@ -31,6 +31,12 @@ impl Window {
         }
     }
 
+    /// From now on it is at most `most` fragments.
+    pub(crate) fn set_most(&mut self, most: u32) {
+        self.most = most.max(LEAST);
+        self.size = self.size.min(self.most);
+    }
+
     /// Fragments that may be under way.
     pub(crate) fn size(&self) -> u32 {
         self.size

@@ -9,14 +9,12 @@ use crate::page::{FRAGMENT, MAX_REQUEST, Object, PageError, fragment_count, frag
 /// PAGE_READ, node to control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRead {
-    /// The node's number for the request; the same in every attempt.
+    /// The node's number for the request; the same however often it asks.
     pub request: RequestId,
     /// The job.
     pub job: JobId,
     /// Which object.
     pub object: Object,
-    /// Counts the attempts, wrapping; comes back in the answers to it.
-    pub attempt: u8,
     /// First byte of the request.
     pub offset: u64,
     /// Bytes of the request.
@@ -35,7 +33,7 @@ impl PageRead {
             .u64(self.request.0)
             .u64(self.job.0)
             .u8(self.object.to_wire())
-            .u8(self.attempt)
+            .u8(0)
             .u16(0);
         writer.u64(self.offset).u32(self.length).u32(self.fragments);
     }
@@ -46,7 +44,7 @@ impl PageRead {
         let request = RequestId(reader.u64()?);
         let job = JobId::from_wire(reader.u64()?).ok_or(Error::BadValue)?;
         let object = Object::from_wire(reader.u8()?).ok_or(Error::BadValue)?;
-        let attempt = reader.u8()?;
+        zero(reader.u8()?.into())?;
         zero(reader.u16()?.into())?;
         let offset = reader.u64()?;
         let length = reader.u32()?;
@@ -63,7 +61,6 @@ impl PageRead {
             request,
             job,
             object,
-            attempt,
             offset,
             length,
             fragments,
@@ -76,8 +73,6 @@ impl PageRead {
 pub struct PageData<'a> {
     /// The request.
     pub request: RequestId,
-    /// The attempt it answers.
-    pub attempt: u8,
     /// What it carries.
     pub content: Content<'a>,
 }
@@ -104,7 +99,7 @@ impl<'a> PageData<'a> {
 
     /// Writes the payload.
     pub fn emit(&self, writer: &mut Writer<'_>) {
-        writer.u64(self.request.0).u8(self.attempt);
+        writer.u64(self.request.0).u8(0);
         match self.content {
             Content::Fragment {
                 index,
@@ -132,7 +127,7 @@ impl<'a> PageData<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
         let request = RequestId(reader.u64()?);
-        let attempt = reader.u8()?;
+        zero(reader.u8()?.into())?;
         let index = reader.u8()?;
         let status = reader.u8()?;
         zero(reader.u8()?.into())?;
@@ -161,11 +156,7 @@ impl<'a> PageData<'a> {
             }
             _ => return Err(Error::BadValue),
         };
-        Ok(PageData {
-            request,
-            attempt,
-            content,
-        })
+        Ok(PageData { request, content })
     }
 }
 

@@ -138,6 +138,27 @@ fn a_job_runs_and_its_output_comes_before_its_end() {
     );
 }
 
+/// Answers all requests for pages of the program, also those that the answers lead to.
+fn answer_pages(pair: &mut Pair, file: &[u8]) {
+    loop {
+        let events = pair.take_control_events();
+        if events.is_empty() {
+            return;
+        }
+        for event in events {
+            let control::Event::PageWanted(wanted) = event else {
+                panic!("{event:?}")
+            };
+            let start = (wanted.offset as usize).min(file.len());
+            let end = (start + wanted.length as usize).min(file.len());
+            let bytes = Ok(file[start..end].to_vec());
+            pair.control
+                .page_data(pair.now, PageReply { wanted, bytes });
+        }
+        pair.settle();
+    }
+}
+
 #[test]
 fn pages_arrive_whole_and_up_to_the_end_of_the_object() {
     let mut pair = running();
@@ -161,17 +182,7 @@ fn pages_arrive_whole_and_up_to_the_end_of_the_object() {
             .request_pages(pair.now, ask)
             .expect("nothing else is asked for");
         pair.settle();
-        for event in pair.take_control_events() {
-            let control::Event::PageWanted(wanted) = event else {
-                panic!("{event:?}")
-            };
-            let start = (wanted.offset as usize).min(file.len());
-            let end = (start + wanted.length as usize).min(file.len());
-            let bytes = Ok(file[start..end].to_vec());
-            pair.control
-                .page_data(pair.now, PageReply { wanted, bytes });
-        }
-        pair.settle();
+        answer_pages(&mut pair, &file);
         let events = pair.take_node_events();
         let [node::Event::Data { request, bytes, .. }] = &events[..] else {
             panic!("{events:?}")

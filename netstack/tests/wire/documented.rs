@@ -68,14 +68,12 @@ fn payloads_are_as_long_as_documented() {
         request: RequestId(1),
         job: JobId(1),
         object: Object::Program,
-        attempt: 1,
         offset: 0,
         length: 1,
         fragments: 1,
     };
     let failed = PageData {
         request: RequestId(1),
-        attempt: 1,
         content: Content::Failed(PageError::Unreadable),
     };
     let timing = Timing::default();
@@ -370,7 +368,7 @@ fn numbers_are_as_documented() {
             grouped(MAX_DATA)
         ),
         format!(
-            "a window of {MAX_FRAGMENTS} to {} fragments",
+            "of 10 fragments at first and {} at most",
             MAX_FRAGMENTS * MAX_REQUESTS
         ),
         format!("length, 1 to {} |", grouped(MAX_REQUEST as usize)),

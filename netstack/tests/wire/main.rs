@@ -280,13 +280,13 @@ prop_compose! {
 
 prop_compose! {
     fn page_read()(
-        request: u64, job in job(), object in 0..OBJECTS.len(), attempt: u8, offset in 0..u64::MAX - 32_768,
+        request: u64, job in job(), object in 0..OBJECTS.len(), offset in 0..u64::MAX - 32_768,
         length in 1..=32_768u32, bits in 1..=u32::MAX,
     ) -> PageRead {
         let mask = u32::MAX >> (32 - length.div_ceil(FRAGMENT as u32));
         let fragments = if bits & mask == 0 { mask } else { bits & mask };
         let object = OBJECTS[object];
-        PageRead { request: RequestId(request), job, object, attempt, offset, length, fragments }
+        PageRead { request: RequestId(request), job, object, offset, length, fragments }
     }
 }
 
@@ -439,7 +439,7 @@ proptest! {
 
     #[test]
     fn page_data_reads_as_written(
-        request: u64, attempt: u8, available in 0..=32_768u32, index: u8, fill: u8, failed in 0..4,
+        request: u64, available in 0..=32_768u32, index: u8, fill: u8, failed in 0..4,
     ) {
         let count = available.div_ceil(FRAGMENT as u32).max(1);
         let index = (u32::from(index) % count) as u8;
@@ -450,7 +450,7 @@ proptest! {
             2 => Content::Failed(PageError::Unreadable),
             _ => Content::Failed(PageError::UnknownJob),
         };
-        let data = PageData { request: RequestId(request), attempt, content };
+        let data = PageData { request: RequestId(request), content };
         let bytes = payload(|w| data.emit(w));
         prop_assert_eq!(PageData::parse(&bytes), Ok(data));
     }

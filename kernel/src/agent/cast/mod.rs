@@ -47,12 +47,11 @@ pub const BUFFERS: u32 = 16;
 /// Fragments that may arrive at any time, of all casts together: all buffers of one cast with
 /// blocks of 8 KiB. As many as [`SPARE_CREDIT`] may come beside them.
 pub const CREDIT: u32 = BUFFERS * (8192_usize.div_ceil(FRAGMENT)) as u32;
-/// Fragments of pages that may be on their way while casts lack something, those of a request that
-/// a program waits for aside. What was asked for before may be more: so much less is asked for of
-/// casts.
+/// Fragments of pages that may be on their way while casts lack something. What was asked for
+/// before may be more: so much less is asked for of casts.
 pub const PAGES_BESIDE: u32 = 3 * MAX_FRAGMENTS as u32;
 /// All these together: they fit the card's ring.
-const ARRIVING_MAX: u32 = CREDIT + SPARE_CREDIT + PAGES_BESIDE + MAX_FRAGMENTS as u32;
+const ARRIVING_MAX: u32 = CREDIT + SPARE_CREDIT + PAGES_BESIDE;
 const _: () = assert!(ARRIVING_MAX as usize + 16 <= RECEIVE_ENTRIES);
 /// Room of the kernel's heap that a cast's reassembly buffers leave: the addresses of some ten
 /// thousand members, and what the node's own buffers take.

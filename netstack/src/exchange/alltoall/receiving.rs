@@ -49,7 +49,7 @@ impl Exchange {
             }
             return;
         }
-        self.ask_doublings = 0;
+        self.asked = 0;
         self.overdue.remove(&round);
         if self.scheme == Scheme::Default && self.waiting.contains(&round) {
             // It was told before. Others come first, and it need not be told again.
@@ -139,7 +139,7 @@ impl Exchange {
             self.inbound.remove(&round);
             self.got.insert(round);
             self.received_bytes += expected;
-            self.ask_doublings = 0;
+            self.asked = 0;
             self.ask_at = io.now + io.credit.round_trip();
             self.say_got(from, io);
             self.last[self.next_last % LAST] = round;

@@ -11,12 +11,10 @@ use alloc::vec::Vec;
 use super::super::io::Io;
 use super::super::message::{Item, Pull, packets};
 use super::super::{Error, Gone, Memory, PACKET, Scheme};
-use super::{
-    AHEAD, Exchange, MAX_DOUBLINGS, REMINDED, SMALL_PACKETS, TELL_AGAIN, TELL_AGAIN_SENT,
-    TOLD_AHEAD,
-};
+use super::{AHEAD, Exchange, REMINDED, SMALL_PACKETS, TELL_AGAIN, TELL_AGAIN_SENT, TOLD_AHEAD};
 use crate::ids::Rank;
 use crate::time::Instant;
+use crate::transport::retry::Backoff;
 
 /// A receiver that was told, or whose block is on its way.
 #[derive(Clone, Copy, Debug)]
@@ -127,8 +125,9 @@ impl Exchange {
         let round = self.round_to(from);
         if let Some(slot) = self.slots.get_mut(&round) {
             let block = io.credit.takes(slot.packets.into());
-            slot.conflicts = (slot.conflicts + 1).min(MAX_DOUBLINGS);
-            slot.due = io.now + io.rng.jitter(block.saturating_mul(1 << slot.conflicts));
+            slot.conflicts = slot.conflicts.saturating_add(1);
+            let backoff = Backoff::new(block, io.credit.waits().longest.max(block));
+            slot.due = io.now + backoff.wait(slot.conflicts, io.rng);
             self.slots_due = self.slots_due.min(slot.due);
         }
     }
@@ -319,7 +318,7 @@ impl Exchange {
         }
         self.drop_slot(round);
         self.unpark(round);
-        self.remind_doublings = 0;
+        self.reminded = 0;
         io.grants.remove(self.key(round));
         self.advance(io);
     }
@@ -400,11 +399,14 @@ impl Exchange {
             let slot = self.slots.get_mut(&round).expect("it is there");
             slot.due = io.now
                 + match slot.sent {
-                    true if is_short => io
-                        .credit
-                        .short_answer()
-                        .saturating_mul(1 << slot.reminded.min(8)),
-                    true => io.credit.answer().saturating_mul(1 << slot.reminded.min(8)),
+                    true => {
+                        let first = match is_short {
+                            true => io.credit.short_answer(),
+                            false => io.credit.answer(),
+                        };
+                        let longest = io.credit.waits().longest;
+                        Backoff::new(first, longest).after(slot.reminded.into())
+                    }
                     false => wait,
                 };
             slot.reminded = slot.reminded.saturating_add(1);
@@ -443,10 +445,9 @@ impl Exchange {
             self.remind_at = io.now + io.credit.waits().longest;
             return;
         }
-        let wait = self
-            .patience(io.credit)
-            .saturating_mul(1 << self.remind_doublings);
-        self.remind_doublings = (self.remind_doublings + 1).min(MAX_DOUBLINGS);
-        self.remind_at = io.now + io.rng.jitter(wait);
+        let patience = self.patience(io.credit);
+        let backoff = Backoff::new(patience, io.credit.waits().longest.max(patience));
+        self.remind_at = io.now + backoff.wait(self.reminded, io.rng);
+        self.reminded = self.reminded.saturating_add(1);
     }
 }

@@ -26,6 +26,7 @@ use super::super::message::{ALL_STEPS, Item};
 use super::schedule::{Next, Schedule};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 
 /// The place of the rank that is the master.
 pub(in crate::exchange) const MASTER: Rank = Rank(0);
@@ -59,7 +60,8 @@ pub(in crate::exchange) struct Steps {
     is_known: bool,
     master: Option<Master>,
     again_at: Instant,
-    wait: Micros,
+    /// Times that it was said since something new was.
+    said: u32,
 }
 
 #[derive(Debug)]
@@ -113,7 +115,7 @@ impl Steps {
             is_known: false,
             master,
             again_at: Instant::ZERO,
-            wait: io.credit.wait(),
+            said: 0,
         };
         for (rank, step) in reports {
             if let Some(place) = steps.members.place(rank) {
@@ -129,8 +131,8 @@ impl Steps {
             true => TURN_WAIT,
             false => LONGEST_WAIT.max(io.credit.wait()),
         };
-        self.again_at = io.now + self.wait;
-        self.wait = self.wait.saturating_mul(2).min(longest);
+        self.again_at = io.now + Backoff::new(io.credit.wait(), longest).after(self.said);
+        self.said = self.said.saturating_add(1);
     }
 
     /// Tells the master that so many steps are done, or that all blocks of this rank have come.
@@ -151,7 +153,7 @@ impl Steps {
     /// The same, with something that the master has not heard yet.
     fn report_anew(&mut self, step: u32, io: &mut Io<'_>) {
         if self.master.is_none() {
-            self.wait = io.credit.wait();
+            self.said = 0;
             self.say_again_later(io);
         }
         self.report(step, io);
@@ -199,7 +201,7 @@ impl Steps {
                         .into_iter()
                         .filter(|(rank, targets)| !targets.is_empty() && !is_done[rank.0 as usize])
                         .collect();
-                    self.wait = io.credit.wait();
+                    self.said = 0;
                     self.tell_senders(io);
                 }
                 Next::Wait => {
@@ -298,8 +300,8 @@ impl Steps {
     pub(in crate::exchange) fn lost(&mut self, is_master: bool, io: &mut Io<'_>) {
         self.is_known |= is_master && self.is_done;
         // The exchange may have failed at the master because of it.
-        self.wait = io.credit.wait();
-        self.again_at = self.again_at.min(io.now + self.wait);
+        self.said = 0;
+        self.again_at = self.again_at.min(io.now + io.credit.wait());
     }
 
     /// At the master all steps are done; other ranks are done with the method when it knows that

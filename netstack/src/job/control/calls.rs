@@ -42,7 +42,6 @@ impl Jobs {
             offset: read.offset,
             length: read.length,
             request: read.request,
-            attempt: read.attempt,
             fragments: read.fragments,
         })
     }

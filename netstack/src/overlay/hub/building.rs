@@ -8,7 +8,6 @@
 use alloc::vec::Vec;
 
 use super::Hub;
-use crate::backoff::Backoff;
 use crate::overlay::message::{
     BUILD_ENTRIES, Build, BuildEntry, Candidate, CensusEntry, Message, Process,
 };
@@ -16,6 +15,7 @@ use crate::overlay::metric::OverlayMetric;
 use crate::overlay::uplink::Io;
 use crate::overlay::{RETRY_FIRST, RETRY_SLOWEST};
 use crate::time::Instant;
+use crate::transport::retry::Backoff;
 
 /// Parts under way to one child.
 const WINDOW: u16 = 8;

@@ -24,10 +24,10 @@ use super::section::Section;
 use super::stream::StreamId;
 use super::uplink::Io;
 use super::{CENSUS_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STALL};
-use crate::backoff::Backoff;
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::Backoff;
 use crate::wire::field::Reader;
 
 mod building;
