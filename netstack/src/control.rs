@@ -259,7 +259,10 @@ impl Endpoint {
             Outgoing::Command { node, job } => {
                 let mut command = self.jobs.wanted(*node, *job)?;
                 if let Command::Launch { wrapped_key, .. } = &mut command {
-                    *wrapped_key = self.registry.wrap_job_key(*node, *job)?;
+                    *wrapped_key = {
+                        let submitted_us = self.jobs.submitted_us(*job)?;
+                        self.registry.wrap_job_key(*node, *job, submitted_us)?
+                    };
                 }
                 self.registry
                     .seal(*node, Kind::Command, out, |writer| command.emit(writer))

@@ -64,6 +64,15 @@ pub enum Console {
     None,
 }
 
+/// How datagrams between nodes come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerPath {
+    /// Straight from and to the card.
+    Direct,
+    /// Through UDP sockets of the stack.
+    Smoltcp,
+}
+
 /// A static address instead of DHCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticAddress {
@@ -103,6 +112,8 @@ pub struct CommandLine {
     pub ip: Option<StaticAddress>,
     /// `hearth.interrupts=msix|msi|none`: the best way in which a card may interrupt.
     pub interrupts: Signal,
+    /// `hearth.net=smoltcp|direct`: how datagrams between nodes come and go.
+    pub peers: PeerPath,
     /// `BOOTIF=01-XX-XX-XX-XX-XX-XX`, as boot loaders pass it: the card that they used.
     pub boot_card: Option<[u8; 6]>,
     /// Words that were not used, with the reason.
@@ -154,6 +165,7 @@ impl Default for CommandLine {
             cores: CORES_MAX,
             ip: None,
             interrupts: Signal::Msix,
+            peers: PeerPath::Direct,
             boot_card: None,
             warnings: Vec::new(),
         }
@@ -265,6 +277,13 @@ impl CommandLine {
                     _ => return Err(bad("msix, msi or none")),
                 }
             }
+            "net" => {
+                self.peers = match value {
+                    "direct" => PeerPath::Direct,
+                    "smoltcp" => PeerPath::Smoltcp,
+                    _ => return Err(bad("smoltcp or direct")),
+                }
+            }
             "ip" => self.ip = Some(static_address(value).ok_or(bad("A.B.C.D/BITS[,GATEWAY]"))?),
             _ => return Err(Reason::UnknownKey),
         }
@@ -343,7 +362,7 @@ mod tests {
         let line = "quiet hearth.control=10.1.0.1:99 hearth.node=7 hearth.console=none,debug \
                     hearth.key=000102030405060708090a0b0c0d0eFF hearth.log=warn hearth.test=boot \
                     hearth.scrub=off hearth.panic=halt hearth.ip=10.1.0.7/16,10.1.0.1 initrd=x \
-                    hearth.interrupts=msi BOOTIF=01-52-54-00-07-00-0a";
+                    hearth.interrupts=msi hearth.net=smoltcp BOOTIF=01-52-54-00-07-00-0a";
         let parsed = CommandLine::parse(line);
         assert_eq!(parsed.control, Some(([10, 1, 0, 1], 99)));
         assert_eq!(parsed.node, Some(7));
@@ -356,6 +375,8 @@ mod tests {
         assert!(CommandLine::parse("").reboots);
         assert_eq!(parsed.ip.unwrap().gateway, Some([10, 1, 0, 1]));
         assert_eq!(parsed.interrupts, Signal::Msi);
+        assert_eq!(parsed.peers, PeerPath::Smoltcp);
+        assert_eq!(CommandLine::parse("").peers, PeerPath::Direct);
         assert_eq!(parsed.boot_card, Some([0x52, 0x54, 0, 7, 0, 0xa]));
         assert!(parsed.warnings.is_empty(), "{:?}", parsed.warnings);
     }

@@ -60,6 +60,7 @@ impl Identity {
             wants_personality: self.fixed.is_none(),
             version: boot.version_text(),
             boot_epoch: self.boot_epoch,
+            peers: boot.options.peers,
         }
     }
 }

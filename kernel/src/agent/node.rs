@@ -567,6 +567,7 @@ impl Node {
             // waits for its end.
             Event::Launch { spec, key, block } => {
                 self.seats.launched(spec.job, key, spec.ranks);
+                self.stack.set_ranks(spec.ranks);
                 self.launches.push_back(Launch {
                     spec,
                     block,

@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::cmdline::PeerPath;
 use kernel_core::objects::{ObjectId, Objects};
 use kernel_core::pagehash;
 use kernel_core::retention::WarmTable;
@@ -142,6 +143,7 @@ impl Bench {
             address: Some((Ipv4Cidr::new(*NODE.ip(), 16), None)),
             version: "1.2.3",
             boot_epoch: 1,
+            peers: PeerPath::Direct,
         };
         let now = Instant::from_micros(1_000);
         let mut stack = Stack::new(card, &config, now);

@@ -14,6 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::cmdline::PeerPath;
 use kernel_core::retention::WarmTable;
 use netstack::MAX_DATAGRAM;
 use netstack::broadcast::Peer;
@@ -117,6 +118,7 @@ impl Net {
             address: Some((Ipv4Cidr::new(*address(0).ip(), 16), None)),
             version: "1.2.3",
             boot_epoch: 1,
+            peers: PeerPath::Direct,
         };
         let mut stack = Stack::new(card, &config, Instant::from_micros(1));
         stack.set_control(CONTROL);

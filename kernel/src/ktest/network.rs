@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
+use kernel_core::cmdline::PeerPath;
 use kernel_core::nic::Signal;
 use kernel_core::nic::choice::TURN;
 use netstack::time::{Instant, Micros};
@@ -140,6 +141,7 @@ fn config() -> net::Config {
         wants_personality: false,
         version: "test",
         boot_epoch: entropy::random_u64(),
+        peers: PeerPath::Direct,
     }
 }
 

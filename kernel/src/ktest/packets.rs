@@ -13,6 +13,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use kernel_core::cmdline::PeerPath;
 use kernel_core::nic::Signal;
 use netstack::MAX_DATAGRAM;
 use netstack::exchange::wire::DATA_OVERHEAD;
@@ -106,6 +107,7 @@ impl Node {
             address: Some((Ipv4Cidr::new(ip, 16), None)),
             version: "1.2.3",
             boot_epoch: 1,
+            peers: PeerPath::Direct,
         };
         let now = time::now();
         let rank = Config {
@@ -288,6 +290,13 @@ pub fn cost() -> Outcome {
     let total = counts.all() / (2 * PACKETS);
     let counts = messages(&mut nodes)?;
     print("message", &counts, MESSAGES.into());
+    for node in &mut nodes {
+        node.stack.set_peer_path(PeerPath::Smoltcp);
+    }
+    let counts = exchange(&mut nodes)?;
+    print("exchange-smoltcp", &counts, 2 * PACKETS);
+    let counts = messages(&mut nodes)?;
+    print("message-smoltcp", &counts, MESSAGES.into());
     let key = TagKey::new(&KEY);
     let (from, mut to) = ([7; MAX_DATAGRAM], [0; MAX_DATAGRAM]);
     let full = &from[..PACKET + DATA_OVERHEAD - 8];

@@ -19,6 +19,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use hearth_abi::exchange::{FOREVER, Kind, OPERATION_BYTES, Operation};
 use hearth_abi::sysno;
 use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
+use kernel_core::cmdline::PeerPath;
 use kernel_core::phys::PhysMem;
 use netstack::MAX_DATAGRAM;
 use netstack::control::{self, Endpoint, Event, Limits};
@@ -305,6 +306,7 @@ impl Control {
         let program = &self.programs[self.launched];
         let spec = JobSpec {
             job: JobId(self.launched as u64 + 1),
+            submitted_us: 1,
             places: vec![PlaceSpec {
                 node: NODE,
                 ranks: 1,
@@ -359,6 +361,7 @@ fn node(card: &'static mut dyn crate::drivers::nic::Nic) -> Node {
         wants_personality: false,
         version: "test",
         boot_epoch: identity.boot_epoch,
+        peers: PeerPath::Direct,
     };
     let stack = net::Stack::new(card, &config, time::now());
     Node::new(boot, identity, stack, BootTimings::default())

@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use kernel_core::cmdline::PeerPath;
 use netstack::ids::NodeId;
 use netstack::personality::{self, Personality, TREE_LEVELS};
 use netstack::time::{Instant, Micros};
@@ -51,6 +52,7 @@ impl Bench {
             address,
             version: "1.2.3",
             boot_epoch: EPOCH,
+            peers: PeerPath::Direct,
         };
         Self {
             stack: Stack::new(card, &config, now),

@@ -11,6 +11,7 @@ use smoltcp::time::Instant;
 use super::RECEIVE_BURST;
 use super::cards::Cards;
 use super::peer::PeerDatagram;
+use super::sockets::ARP_BYTES;
 use super::strangers::Strangers;
 use crate::drivers::nic::{FRAME_MAX, Nic, Transmit};
 
@@ -21,6 +22,8 @@ const SOURCE: core::ops::Range<usize> = 6..12;
 pub struct CardDevice {
     cards: Cards,
     source: [u8; 6],
+    /// A frame that comes before those of the card: what the stack is told.
+    told: Option<[u8; ARP_BYTES]>,
     strangers: Strangers,
 }
 
@@ -30,6 +33,7 @@ impl CardDevice {
         Self {
             cards,
             source: [0; 6],
+            told: None,
             strangers: Strangers::default(),
         }
     }
@@ -37,6 +41,11 @@ impl CardDevice {
     /// Drops the DHCP messages of `server` for a while.
     pub fn ignore_dhcp(&mut self, server: Ipv4Addr, now: netstack::time::Instant) {
         self.strangers.ignore(server, now);
+    }
+
+    /// Has the stack receive this next; the card must have room to send a frame.
+    pub fn tell(&mut self, frame: [u8; ARP_BYTES]) {
+        self.told = Some(frame);
     }
 
     /// Hardware address of the sender of the frame received last.
@@ -80,6 +89,10 @@ impl phy::Device for CardDevice {
     type TxToken<'a> = Room<'a>;
 
     fn receive(&mut self, now: Instant) -> Option<(Received<'_>, Room<'_>)> {
+        if self.told.is_some() {
+            let room = self.cards.current_mut().transmit()?;
+            return Some((Received::Told(self.told.take()?), Room(room)));
+        }
         let (frame, room) = self.cards.current_mut().receive()?;
         if let Some(source) = frame.get(SOURCE) {
             self.source.copy_from_slice(source);
@@ -91,7 +104,7 @@ impl phy::Device for CardDevice {
         } else {
             frame
         };
-        Some((Received(frame), Room(room)))
+        Some((Received::Frame(frame), Room(room)))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Room<'_>> {
@@ -108,11 +121,19 @@ impl phy::Device for CardDevice {
 }
 
 /// A received frame.
-pub struct Received<'a>(&'a [u8]);
+pub enum Received<'a> {
+    /// In the card's buffer.
+    Frame(&'a [u8]),
+    /// See [`CardDevice::tell`].
+    Told([u8; ARP_BYTES]),
+}
 
 impl phy::RxToken for Received<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(self.0)
+        match self {
+            Self::Frame(frame) => f(frame),
+            Self::Told(frame) => f(&frame),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Key types: [`Stack`], everything between the card and datagrams; [`Config`], what is known
 //! before the first packet; [`Event`], what the agent must hear of. smoltcp does the protocols, but
-//! for what peers send ([`peer`]).
+//! for what peers send: that goes past it ([`peer`]) or through its sockets ([`sockets`]).
 //! Neighbours: `drivers::nic` below, `agent` above, `arch::idle` for waiting.
 //!
 //! Invariant: the card interrupts only inside [`Stack::wait`] and between two calls of
@@ -16,6 +16,7 @@ mod dhcp;
 pub mod frame;
 pub mod peer;
 mod proxy;
+mod sockets;
 mod strangers;
 
 use alloc::boxed::Box;
@@ -23,6 +24,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use core::net::SocketAddrV4;
 
+use kernel_core::cmdline::PeerPath;
 use netstack::ids::LocalRank;
 use netstack::personality::Personality;
 use netstack::time::{Instant, Micros};
@@ -35,7 +37,8 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Add
 use self::cards::Cards;
 use self::device::CardDevice;
 use self::frame::UdpFrame;
-use self::peer::PeerDatagram;
+use self::peer::{PeerDatagram, is_for_peers};
+use self::sockets::PeerSockets;
 use crate::arch;
 use crate::drivers::nic;
 
@@ -69,6 +72,8 @@ pub struct Config {
     pub version: &'static str,
     /// This boot's random number.
     pub boot_epoch: u64,
+    /// How datagrams of peers come and go.
+    pub peers: PeerPath,
 }
 
 /// What the agent must hear of.
@@ -104,6 +109,10 @@ pub struct Stack {
     interface: Interface,
     sockets: SocketSet<'static>,
     udp: SocketHandle,
+    /// Through which datagrams of peers go; `None`: past the stack.
+    peers: Option<PeerSockets>,
+    /// Time of the last poll.
+    polled: Instant,
     dhcp: Option<dhcp::Client>,
     control: Option<SocketAddrV4>,
     /// Another address from which datagrams are accepted: the I/O service's.
@@ -135,6 +144,8 @@ impl Stack {
             interface,
             sockets,
             udp,
+            peers: None,
+            polled: now,
             dhcp,
             control: None,
             service: None,
@@ -143,10 +154,32 @@ impl Stack {
             events: VecDeque::new(),
             counters: Counters::default(),
         };
+        this.set_peer_path(config.peers);
         if let Some((address, router)) = config.address {
             this.set_address(address, router);
         }
         this
+    }
+
+    /// Has datagrams of peers come and go another way.
+    pub fn set_peer_path(&mut self, path: PeerPath) {
+        for (_, handle) in self.peers.iter().flat_map(PeerSockets::handles) {
+            self.sockets.remove(handle);
+        }
+        self.peers = match path {
+            PeerPath::Direct => None,
+            PeerPath::Smoltcp => {
+                info!("net", "datagrams of peers go through sockets");
+                Some(PeerSockets::new(&mut self.sockets))
+            }
+        };
+    }
+
+    /// So many ranks of this node have datagrams of their own.
+    pub fn set_ranks(&mut self, ranks: u16) {
+        if let Some(peers) = &mut self.peers {
+            peers.make_room(&mut self.sockets, ranks);
+        }
     }
 
     /// The card's hardware address.
@@ -192,6 +225,7 @@ impl Stack {
     /// Takes up to [`RECEIVE_BURST`] frames from the card, gives their datagrams to `deliver`, and
     /// sends what is due. Returns whether the burst was used up, so that more frames may wait.
     pub fn poll(&mut self, now: Instant, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.polled = now;
         self.choose_card(now);
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.prepare(&mut self.sockets, self.device.card(), now);
@@ -247,11 +281,14 @@ impl Stack {
 
     /// Whether [`Self::send_peer`] takes a datagram now: the card's ring has room.
     pub fn can_send_peer(&mut self) -> bool {
-        self.address.is_some() && self.device.card_mut().transmit().is_some()
+        self.address.is_some()
+            && self.device.card_mut().transmit().is_some()
+            && (self.peers.as_mut())
+                .is_none_or(|peers| peers.can_send(&mut self.sockets, self.polled))
     }
 
-    /// Hands the card a datagram to a node whose hardware address is known: no ARP, no queue, no
-    /// checksum. Returns false, and drops it, unless [`Self::can_send_peer`].
+    /// Hands the card a datagram to a node whose hardware address is known: past the stack without
+    /// ARP, queue and checksum. Returns false, and drops it, unless [`Self::can_send_peer`].
     pub fn send_peer(&mut self, to: SocketAddrV4, mac: [u8; 6], datagram: &[u8]) -> bool {
         self.send_peer_as(LocalRank::FIRST, to, mac, datagram)
     }
@@ -267,6 +304,9 @@ impl Stack {
         let Some((own, _)) = self.address else {
             return false;
         };
+        if self.peers.is_some() {
+            return self.send_by_socket(rank, (to, mac), own, datagram);
+        }
         let frame = UdpFrame {
             source_mac: self.mac(),
             target_mac: mac,
@@ -280,6 +320,33 @@ impl Stack {
             frame.emit_unsummed(datagram, buffer);
         });
         true
+    }
+
+    /// The same through the rank's socket. The stack is told the hardware address, unless it finds
+    /// that of a router by itself.
+    fn send_by_socket(
+        &mut self,
+        rank: LocalRank,
+        (to, mac): (SocketAddrV4, [u8; 6]),
+        own: Ipv4Cidr,
+        datagram: &[u8],
+    ) -> bool {
+        let now = self.polled;
+        let Some(peers) = &mut self.peers else {
+            return false;
+        };
+        if own.contains_addr(to.ip()) && peers.introduces(*to.ip(), mac, now) {
+            let own_mac = self.device.card().mac();
+            self.device.tell(sockets::arp_reply(
+                (*to.ip(), mac),
+                (own.address(), own_mac),
+            ));
+            self.interface
+                .poll_ingress_single(instant(now), &mut self.device, &mut self.sockets);
+        }
+        let taken = peers.send(&mut self.sockets, rank, to, datagram);
+        self.flush(now);
+        taken
     }
 
     /// Lets the card interrupt from now on, or not: around the time that a program computes while
@@ -306,7 +373,9 @@ impl Stack {
 
     /// Whether [`Self::scrub`] does something: no datagram waits to be sent.
     pub fn can_scrub(&self) -> bool {
-        self.sockets.get::<udp::Socket>(self.udp).send_queue() == 0
+        let waits = |handle: SocketHandle| self.sockets.get::<udp::Socket>(handle).send_queue() > 0;
+        let peers = self.peers.iter().flat_map(PeerSockets::handles);
+        !waits(self.udp) && !peers.into_iter().any(|(_, handle)| waits(handle))
     }
 
     /// Clears what datagrams of the control node, and those to it, have left in their queues.
@@ -319,6 +388,9 @@ impl Stack {
         // The old buffers go first: the heap clears them, and has room for new ones then.
         *socket = udp::Socket::new(packet_buffer(0), packet_buffer(0));
         *socket = control_socket();
+        if let Some(peers) = &mut self.peers {
+            peers.clear(&mut self.sockets);
+        }
         true
     }
 
@@ -394,7 +466,7 @@ impl Stack {
 
     /// Delivers the next frame if it is a datagram of a peer.
     fn take_peer(&mut self, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
-        let Some((own, _)) = self.address else {
+        let Some((own, _)) = self.address.filter(|_| self.peers.is_none()) else {
             return false;
         };
         let Some(found) = self.device.look_for_peer(own.address()) else {
@@ -406,16 +478,28 @@ impl Stack {
     }
 
     fn deliver(&mut self, deliver: &mut dyn FnMut(Arrival<'_>)) {
+        let mac = self.device.source();
         let socket = self.sockets.get_mut::<udp::Socket>(self.udp);
-        while let Ok((datagram, from)) = socket.recv() {
-            let IpAddress::Ipv4(from) = from.endpoint.addr;
-            if self.control.is_some_and(|control| *control.ip() == from) {
-                self.control_mac = Some(self.device.source());
+        while let Ok((datagram, meta)) = socket.recv() {
+            let IpAddress::Ipv4(from) = meta.endpoint.addr;
+            if self.peers.is_some() && is_for_peers(datagram, LocalRank::FIRST) {
+                deliver(PeerSockets::arrival(LocalRank::FIRST, mac, &meta, datagram));
+            } else if self.control.is_some_and(|control| *control.ip() == from) {
+                self.control_mac = Some(mac);
                 deliver(Arrival::Control(datagram));
             } else if self.service.is_some_and(|service| *service.ip() == from) {
                 deliver(Arrival::Control(datagram));
             } else {
                 self.counters.foreign += 1;
+            }
+        }
+        for (rank, handle) in self.peers.iter().flat_map(PeerSockets::handles).skip(1) {
+            let socket = self.sockets.get_mut::<udp::Socket>(handle);
+            while let Ok((datagram, meta)) = socket.recv() {
+                match is_for_peers(datagram, rank) {
+                    true => deliver(PeerSockets::arrival(rank, mac, &meta, datagram)),
+                    false => self.counters.foreign += 1,
+                }
             }
         }
     }

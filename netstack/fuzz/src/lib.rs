@@ -112,6 +112,7 @@ impl Pair {
         pair.settle();
         let spec = JobSpec {
             job: JOB,
+            submitted_us: 1,
             places: vec![PlaceSpec {
                 node: NODE,
                 ranks: 1,

@@ -586,6 +586,7 @@ fn spec(plan: &Plan, status: &StatusTable, at_once: Option<bool>) -> JobSpec {
     let short = plan.nodes.len() == 1 || plan.nodes.iter().all(warm);
     JobSpec {
         job: plan.job,
+        submitted_us: 1,
         places: plan.nodes.iter().enumerate().map(place).collect(),
         program,
         program_bytes: plan.file_bytes,

@@ -316,6 +316,11 @@ impl Jobs {
         }
     }
 
+    /// When a job was handed in.
+    pub(crate) fn submitted_us(&self, job: JobId) -> Option<u64> {
+        Some(self.jobs.get(&job)?.spec.submitted_us)
+    }
+
     /// The command a node is waiting for.
     pub(crate) fn wanted(&self, node: NodeId, job: JobId) -> Option<Command<'_>> {
         let state = self.jobs.get(&job);

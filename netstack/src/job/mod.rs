@@ -97,6 +97,9 @@ pub enum StartMode {
 pub struct JobSpec {
     /// The job; must not have been used before in this run of the control node, nor be 0.
     pub job: JobId,
+    /// When it was handed in, in microseconds since 1970: with its number it makes the job's key. A
+    /// control node whose state was restored gives numbers once more, but at another time.
+    pub submitted_us: u64,
     /// Where the ranks go: the first node has the first of them, and so on.
     pub places: Vec<PlaceSpec>,
     /// Hash of the program file.

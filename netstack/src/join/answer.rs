@@ -30,9 +30,14 @@ impl Registry {
     }
 
     /// The key of a job for the session of one of its nodes; None when the node is gone meanwhile.
-    pub(crate) fn wrap_job_key(&self, node: NodeId, job: JobId) -> Option<[u8; KEY_LEN]> {
+    pub(crate) fn wrap_job_key(
+        &self,
+        node: NodeId,
+        job: JobId,
+        submitted_us: u64,
+    ) -> Option<[u8; KEY_LEN]> {
         let slot = self.slots.get(&node)?;
-        let key = Key(self.config.cluster_secret).job_key(job);
+        let key = Key(self.config.cluster_secret).job_key(job, submitted_us);
         Some(slot.transmit.wrap_job_key(job, key))
     }
 

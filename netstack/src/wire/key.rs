@@ -80,9 +80,14 @@ impl Key {
 
     /// The key of a job, from the cluster secret (`self`). The nodes of the job get it with their
     /// LAUNCH ([`Key::wrap_job_key`]), and nobody else does. A control node that was started again
-    /// gives the same to those that are still to be launched.
-    pub fn job_key(&self, job: JobId) -> Key {
-        Key(self.mac(&[b"hearth job key\0\0", &job.0.to_le_bytes()]))
+    /// gives the same to those that are still to be launched; one that has forgotten the job, and
+    /// has another of its number, gives another.
+    pub fn job_key(&self, job: JobId, submitted_us: u64) -> Key {
+        Key(self.mac(&[
+            b"hearth job key\0\0",
+            &job.0.to_le_bytes(),
+            &submitted_us.to_le_bytes(),
+        ]))
     }
 
     /// The key of a job as LAUNCH carries it: xored with a pad that the session key to the node

@@ -71,6 +71,7 @@ fn assert_works(pair: &mut Pair) {
     assert!(pair.node.is_joined());
     let spec = JobSpec {
         job: JobId(u64::MAX),
+        submitted_us: u64::MAX,
         places: vec![PlaceSpec {
             node: NodeId(3),
             ranks: 1,

@@ -11,9 +11,13 @@ use netstack::page::{Object, PageError, PageReply, PageRequest};
 use netstack::retention::Retention;
 use netstack::time::Micros;
 
+/// When [`job_spec`]'s jobs were handed in.
+pub const SUBMITTED_US: u64 = 1_700_000_000_000_000;
+
 pub fn job_spec(job: u64) -> JobSpec {
     JobSpec {
         job: JobId(job),
+        submitted_us: SUBMITTED_US,
         places: vec![PlaceSpec {
             node: NodeId(3),
             ranks: 1,

@@ -1,18 +1,23 @@
 //! Keys of jobs: the nodes of a job have it, and nobody else.
 
-use crate::jobs::job_spec;
+use crate::jobs::{SUBMITTED_US, job_spec};
 use crate::wire_pair::{PEER_KEY, Pair, SECRET};
 use netstack::ids::JobId;
+use netstack::job::JobSpec;
 use netstack::wire::key::{Direction, Key};
 use netstack::{MAX_DATAGRAM, node};
 
 fn key_of(job: u64) -> Key {
-    Key(SECRET).job_key(JobId(job))
+    Key(SECRET).job_key(JobId(job), SUBMITTED_US)
 }
 
 /// The key that the node gets for a job, and all that was said to it on the way.
 fn launched(pair: &mut Pair, job: u64) -> (Key, Vec<Vec<u8>>) {
-    pair.control.launch(pair.now, job_spec(job)).expect("room");
+    launched_as(pair, job_spec(job))
+}
+
+fn launched_as(pair: &mut Pair, spec: JobSpec) -> (Key, Vec<Vec<u8>>) {
+    pair.control.launch(pair.now, spec).expect("room");
     let mut said = Vec::new();
     let mut buffer = [0; MAX_DATAGRAM];
     while let Some((_, length)) = pair.control.poll_transmit(pair.now, &mut buffer) {
@@ -37,7 +42,7 @@ fn the_key_of_a_job_comes_with_its_launch_and_is_not_to_be_read_there() {
     }
     // Who has the keys that all nodes share has not this one, nor does another session open it.
     let shared = [PEER_KEY, PEER_KEY.casts_key(), PEER_KEY.overlay_key()];
-    for other in shared.map(|key| key.job_key(JobId(7))) {
+    for other in shared.map(|key| key.job_key(JobId(7), SUBMITTED_US)) {
         assert!(other != key);
     }
     let session = |number| pair.key().session_key(Direction::ToNode, number);
@@ -58,6 +63,14 @@ fn jobs_have_keys_of_their_own_which_outlive_the_control_node() {
     assert!(pair.node.is_joined());
     pair.take_node_events();
     assert!(launched(&mut pair, 7).0 == first);
+    // Another job has another key, also where a control node whose state was restored gives it the
+    // number once more.
+    let mut pair = Pair::joined();
+    let later = JobSpec {
+        submitted_us: SUBMITTED_US + 1,
+        ..job_spec(7)
+    };
+    assert!(launched_as(&mut pair, later).0 != first);
     let mut pair = Pair::joined();
     assert!(launched(&mut pair, 8).0 != first);
 }

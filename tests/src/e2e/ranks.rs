@@ -382,13 +382,9 @@ fn signal(pid: &str, name: &str) -> Result<()> {
 /// exchange in that order.
 fn leaves(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ranks-time");
-    let machines = cluster.json(&["list", "--machines"])?;
-    let machines = machines.as_array().context("no list of machines")?;
-    let fifth = machines.iter().find(|machine| machine["name"] == "n4");
-    let log = fifth.and_then(|machine| machine["serial_log"].as_str());
-    let log = log.context("n4 has no serial_log")?;
+    let log = cluster.serial_log("n4")?;
     let said = || -> Result<Vec<String>> {
-        let log = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
+        let log = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
         let lines = log.lines().map(|line| line.trim_end().to_owned());
         Ok(lines
             .filter(|line| line.contains("in the order of leaf switches"))

@@ -26,6 +26,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: examples,
     },
     Scenario {
+        name: "shared-examples-through-sockets",
+        boot: Boot::Sockets,
+        run: through_sockets,
+    },
+    Scenario {
         name: "shared-crash",
         boot: Boot::Cores,
         run: crash,
@@ -90,6 +95,23 @@ fn refusals(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// The same where the stack of each node has the datagrams of others; and a cast.
+fn through_sockets(cluster: &Cluster) -> Result<()> {
+    let log = std::fs::read(cluster.serial_log("n1")?)?;
+    let log = String::from_utf8_lossy(&log);
+    ensure!(
+        log.contains("datagrams of peers go through sockets"),
+        "n1 does not say which way they go: {log}"
+    );
+    for name in ["ring-c", "transpose-c", "ranks-groups"] {
+        example(cluster, name, "8", "2")?;
+    }
+    let program = cluster.program("hello-c");
+    let cast = cluster.json(&["cast", &program])?;
+    ensure!(cast["done"] == 2, "the file is not on both nodes: {cast}");
+    Ok(())
+}
+
 /// What ranks say to each other within a node and between nodes.
 fn examples(cluster: &Cluster) -> Result<()> {
     for (ranks, nodes) in [("4", "1"), ("8", "2"), ("7", "2")] {
@@ -104,17 +126,22 @@ fn examples(cluster: &Cluster) -> Result<()> {
             if name == "ranks-groups" && ranks == "7" {
                 continue;
             }
-            let program = cluster.program(name);
-            let said = cluster
-                .hearth(&["run", "-n", ranks, "-N", nodes, &program])?
-                .expect_code(0)?
-                .out();
-            ensure!(
-                said.trim_end().ends_with("ok"),
-                "{name}, {ranks} ranks on {nodes} nodes: {said:?}"
-            );
+            example(cluster, name, ranks, nodes)?;
         }
     }
+    Ok(())
+}
+
+fn example(cluster: &Cluster, name: &str, ranks: &str, nodes: &str) -> Result<()> {
+    let program = cluster.program(name);
+    let said = cluster
+        .hearth(&["run", "-n", ranks, "-N", nodes, &program])?
+        .expect_code(0)?
+        .out();
+    ensure!(
+        said.trim_end().ends_with("ok"),
+        "{name}, {ranks} ranks on {nodes} nodes: {said:?}"
+    );
     Ok(())
 }
 

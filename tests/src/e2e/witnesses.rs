@@ -107,11 +107,7 @@ impl Segments {
 
 /// The log of the node's exceptions, beside that of its console.
 fn trace(cluster: &Cluster) -> Result<PathBuf> {
-    let machines = cluster.json(&["list", "--machines"])?;
-    let serial = machines[0]["serial_log"]
-        .as_str()
-        .context("no serial_log")?;
-    Ok(PathBuf::from(serial).with_extension("trace"))
+    Ok(cluster.serial_log("n0")?.with_extension("trace"))
 }
 
 /// Bytes that the node's tap has carried in both directions, as the host counted them.

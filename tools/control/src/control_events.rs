@@ -93,6 +93,7 @@ impl EndpointFabric<'_> {
         let places = launch.nodes.iter().zip(launch.launch_blocks).zip(files);
         JobSpec {
             job: launch.job,
+            submitted_us: launch.submitted_us,
             places: places
                 .map(|(((node, ranks), launch_block), files)| PlaceSpec {
                     node: *node,

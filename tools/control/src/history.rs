@@ -127,8 +127,7 @@ impl History {
         let turn = tokio::time::timeout(ASK_LIMIT, self.store.clone().lock_owned());
         let store = turn.await.map_err(|_| HistoryError::Crowded)?;
         // The turn lasts as long as the question, also where the client has gone meanwhile.
-        let answer = tokio::task::spawn_blocking(move || question(&**store));
-        Ok(answer.await.expect("the question does not panic")?)
+        Ok(crate::blocking::run(move || question(&**store)).await?)
     }
 }
 

@@ -34,6 +34,7 @@
 //! Invariant: protocol logic lives in `netstack`; nothing here parses a datagram.
 
 pub mod api;
+pub mod blocking;
 pub mod boot;
 pub mod casts;
 pub mod cli;

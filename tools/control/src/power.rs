@@ -169,8 +169,7 @@ impl Switch {
     ) -> Vec<Option<Result<State, Error>>> {
         let switch = self.clone();
         let work = move || switch.power.perform_wanted(action, &machines, &is_wanted);
-        let results = tokio::task::spawn_blocking(work).await;
-        results.expect("switching machines does not panic")
+        crate::blocking::run(work).await
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

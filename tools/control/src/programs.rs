@@ -346,8 +346,7 @@ impl ProgramStore {
     /// disk.
     pub async fn find(&self, hash: &Hash) -> Option<Program> {
         let (store, hash) = (self.clone(), *hash);
-        let found = tokio::task::spawn_blocking(move || store.get(&hash)).await;
-        found.expect("looking does not panic")
+        crate::blocking::run(move || store.get(&hash)).await
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {

@@ -18,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Refusal;
 use super::bounded::LocalPeer;
+use crate::blocking;
 use crate::clock;
 use crate::control::Shared;
 use crate::people::{People, Stranger};
@@ -51,8 +52,7 @@ pub async fn at_socket(
         let (uid, gid) = peer.user.ok_or(Stranger::Unknown)?;
         people.who(uid, gid)
     };
-    let found = tokio::task::spawn_blocking(who).await;
-    match found.expect("asking the system does not panic") {
+    match blocking::run(who).await {
         Ok(principal) => {
             request.extensions_mut().insert::<By>(Arc::new(principal));
             next.run(request).await
@@ -79,8 +79,7 @@ pub async fn over_tcp(State(access): State<Access>, mut request: Request, next: 
                     is_owner: false,
                 }
             };
-            let found = tokio::task::spawn_blocking(find).await;
-            Ok(found.expect("asking the system does not panic"))
+            Ok(blocking::run(find).await)
         }
         Err(refusal) => Err(refusal),
     };

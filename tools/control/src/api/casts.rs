@@ -390,8 +390,7 @@ pub async fn describe(
         return Ok(described);
     }
     let file = file.clone();
-    let described = tokio::task::spawn_blocking(move || file.describe()).await;
-    let described = described.expect("hashing does not panic");
+    let described = crate::blocking::run(move || file.describe()).await;
     described.map_err(|error| {
         let text = format!("{name} cannot be cast: {error}");
         Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "cannot-cast", text)

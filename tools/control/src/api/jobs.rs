@@ -20,6 +20,7 @@ use super::types::{
     CancelRequest, Done, Frame, JobAccepted, JobRequest, Reuse, SignalRequest, Size,
 };
 use super::{Api, Refusal, casts, past, programs};
+use crate::blocking;
 use crate::config::{FileService, GRACE_MOST_S, Load};
 use crate::control::Core;
 use crate::io_service::{self, Mounts};
@@ -169,8 +170,7 @@ async fn mounts(
         }
     };
     let (exported, files) = (api.files.clone(), files.clone());
-    let granted = tokio::task::spawn_blocking(move || io_service::grant(&exported, &files, user));
-    let granted = granted.await.expect("looking at files does not panic");
+    let granted = blocking::run(move || io_service::grant(&exported, &files, user)).await;
     granted.map_err(Refusal::bad_request)
 }
 
@@ -452,13 +452,13 @@ async fn kept_output(
     }
     let (outputs, skip, last) = (api.shared.outputs.clone(), query.skip, query.last_bytes);
     // Finding the last bytes reads the file from its beginning.
-    let found = tokio::task::spawn_blocking(move || {
+    let found = blocking::run(move || {
         let mut reader = outputs.reader(&access)?;
         reader.skip(skip);
         let left_out = last.map_or(0, |bytes| reader.skip_to_last(bytes.min(LAST_BYTES_MAX)));
         Some((reader, left_out))
     });
-    let (reader, left_out) = found.await.expect("reading does not panic").unzip();
+    let (reader, left_out) = found.await.unzip();
     let left_out = left_out.unwrap_or(0);
     // A job that has written nothing has no file, which is not one that went.
     let is_silent = job

@@ -44,6 +44,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Refusal;
+use crate::blocking;
 use crate::monitor::picture::{Health, JobNow, NodeNow, Picture, SLOW_AFTER_US, STALE_AFTER_US};
 use crate::monitor::{Monitor, Shown, metrics};
 use crate::principal::{By, Denied};
@@ -428,15 +429,14 @@ async fn ask_in<T: Send + 'static>(
     question: impl FnOnce(&Reader) -> Result<T, MonitorError> + Send + 'static,
 ) -> Result<T, Refusal> {
     let telling = monitor.clone();
-    let answer = tokio::task::spawn_blocking(move || {
+    let answer = blocking::run(move || {
         let _place = place;
         let reader = Reader::new(&dir);
         let answer = question(&reader);
         telling.tell_damaged(&reader.damaged());
         answer
     });
-    let answer = answer.await.expect("the question does not panic");
-    answer.map_err(|error| match error {
+    answer.await.map_err(|error| match error {
         MonitorError::TooMuch(_) => Refusal::bad_request(error),
         _ => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", error),
     })
@@ -667,14 +667,14 @@ async fn acknowledge(
         );
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-event", text));
     }
-    let monitor = tokio::task::spawn_blocking(move || {
+    let monitor = blocking::run(move || {
         let operator = by.operator()?;
         if let Err(error) = monitor.acknowledged.add(&operator, &request.events) {
             tracing::warn!("acknowledged events are kept in memory only: {error}");
         }
         Ok::<_, Denied>(monitor)
     });
-    let monitor = monitor.await.expect("no panic")?;
+    let monitor = monitor.await?;
     Ok(Json(monitor.acknowledged.all()))
 }
 

@@ -155,6 +155,7 @@ impl Runner {
         };
         Launch {
             job: job.on_nodes(),
+            submitted_us: job.info.submitted_unix_us,
             nodes: job.nodes(),
             program: job.program.hash(),
             program_bytes: job.program.bytes(),

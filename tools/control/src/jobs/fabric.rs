@@ -22,6 +22,8 @@ use crate::io_service::Mounts;
 pub struct Launch {
     /// The job.
     pub job: JobId,
+    /// When it was handed in, in microseconds since 1970.
+    pub submitted_us: u64,
     /// Its nodes in the order of ranks, each with how many of them it has.
     pub nodes: Vec<(NodeId, u16)>,
     /// Program id.

@@ -266,6 +266,7 @@ impl Runner {
         self.records.push(record);
         let launched = fabric.launch(Launch {
             job: job.on_nodes(),
+            submitted_us: job.info.submitted_unix_us,
             nodes: job.nodes(),
             program: job.program.hash(),
             program_bytes: job.program.bytes(),

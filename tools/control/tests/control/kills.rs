@@ -47,9 +47,10 @@ fn control_is_killed_two_hundred_times_and_forgets_nothing() {
         sum.reboots += told.reboots;
     }
     eprintln!("{sum:?}");
-    // Otherwise there was nothing to forget.
+    // Otherwise there was little to forget: an end and an entry for each kill.
+    let kills = LABS as usize * KILLS_PER_LAB as usize;
     assert!(
-        sum.ends >= 500 && sum.entries >= 200 && sum.reboots >= 50,
+        sum.ends >= kills && sum.entries >= kills && sum.reboots >= 50,
         "{sum:?}"
     );
 }

@@ -6,7 +6,8 @@
 //! processor waits is not counted, since only turns count in which a datagram came or went.
 //!
 //! Cases: `exchange`, a full packet of data with what control it needs; `message`, one of 8 bytes
-//! with its acknowledgement; `parts`, what of a full packet is tag and copy.
+//! with its acknowledgement; both once more through smoltcp's sockets; `parts`, what of a full
+//! packet is tag and copy.
 //!
 //! Invariant: the figures are those of a test that passed.
 
@@ -26,6 +27,14 @@ const PAIR_MOST: f64 = 12_000.0;
 const CASES: &[(&str, &[&str])] = &[
     ("exchange", &["pair", "seal", "send", "receive", "open"]),
     ("message", &["pair", "seal", "send", "receive", "open"]),
+    (
+        "exchange-smoltcp",
+        &["pair", "seal", "send", "receive", "open"],
+    ),
+    (
+        "message-smoltcp",
+        &["pair", "seal", "send", "receive", "open"],
+    ),
     ("parts", &["tag", "tag_of_32", "copy"]),
 ];
 
