@@ -14,8 +14,8 @@ use clap::Args;
 use netstack::rng::Rng;
 
 use crate::net::attacker::Attack;
-use crate::net::fabric::Noise;
-use crate::setup::Setup;
+use crate::net::fabric::{Noise, Way};
+use crate::setup::{Fault, Setup};
 use crate::summary::{Cost, Summary};
 use crate::world::World;
 
@@ -74,6 +74,11 @@ pub struct Network {
     /// Real datagrams with real bytes
     #[arg(long)]
     pub real: bool,
+    /// Something that happens, and when, as often as wanted: die:NODE@TIME, and so boot, leave,
+    /// part, mute-out, mute-in, mend, stop, continue, compute, idle, corrupt, tight, kill-cp:NUMBER;
+    /// jump:NODE:TIME@TIME; crash-control@TIME, restart-control, replan, heal
+    #[arg(long = "fault", value_name = "WHAT@TIME", value_parser = fault)]
+    pub faults: Vec<(u64, Fault)>,
     /// What somebody on the wire does
     #[command(flatten)]
     pub attack: Attack,
@@ -116,6 +121,7 @@ impl Network {
         // Bits are flipped in bytes.
         setup.real = self.real || self.attack.is_on();
         setup.progress = !self.quiet;
+        setup.faults.extend(&self.faults);
         let mut rng = Rng::new(setup.seed ^ 0x736c_6f77_2121);
         setup.slow = some_nodes(&mut rng, setup.nodes, self.slow);
         Ok(())
@@ -254,6 +260,46 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads something that happens, and when.
+fn fault(text: &str) -> Result<(u64, Fault), String> {
+    let wrong = || format!("{text} is not as die:3@2ms or heal@1s; --help names what there is");
+    let (what, at) = text.split_once('@').ok_or_else(wrong)?;
+    let at = time(at)?;
+    let mut words = what.split(':');
+    let name = words.next().unwrap_or_default();
+    let plain = match name {
+        "crash-control" => Some(Fault::CrashControl),
+        "restart-control" => Some(Fault::RestartControl),
+        "replan" => Some(Fault::Replan),
+        "heal" => Some(Fault::Heal),
+        _ => None,
+    };
+    if let Some(fault) = plain {
+        return Ok((at, fault));
+    }
+    let number = words.next().and_then(|word| word.parse().ok());
+    let node: u32 = number.ok_or_else(wrong)?;
+    let fault = match (name, words.next()) {
+        ("jump", Some(by)) => Fault::Jump(node, time(by)? / 1000),
+        ("boot", None) => Fault::Boot(node),
+        ("die", None) => Fault::Die(node),
+        ("leave", None) => Fault::Leave(node),
+        ("part", None) => Fault::Part(node, 1),
+        ("mute-out", None) => Fault::Mute(node, Way::Out),
+        ("mute-in", None) => Fault::Mute(node, Way::In),
+        ("mend", None) => Fault::Mend(node),
+        ("stop", None) => Fault::Stop(node),
+        ("continue", None) => Fault::Continue(node),
+        ("compute", None) => Fault::Compute(node),
+        ("idle", None) => Fault::Idle(node),
+        ("corrupt", None) => Fault::Corrupt(node),
+        ("tight", None) => Fault::Tight(node),
+        ("kill-cp", None) => Fault::KillCp(node),
+        _ => return Err(wrong()),
+    };
+    Ok((at, fault))
+}
+
 fn widths(option: &str, text: &str) -> Result<Vec<u32>, String> {
     text.split('x')
         .map(|width| {
@@ -289,6 +335,24 @@ mod tests {
         assert!(!passed);
         assert_eq!(*seen.borrow(), [7, 8, 9]);
         assert!(each_seed(0..0, |_| Err("never".into())));
+    }
+
+    #[test]
+    fn faults_are_read() {
+        assert_eq!(fault("die:3@2ms"), Ok((2_000_000, Fault::Die(3))));
+        assert_eq!(fault("heal@1s"), Ok((1_000_000_000, Fault::Heal)));
+        let jump = Fault::Jump(2, 5_000_000);
+        assert_eq!(fault("jump:2:5s@1us"), Ok((1_000, jump)));
+        for text in [
+            "die@2ms",
+            "die:3",
+            "die:x@1s",
+            "explode:3@1s",
+            "die:3:4@1s",
+            "jump:3@1s",
+        ] {
+            assert!(fault(text).is_err(), "{text}");
+        }
     }
 
     #[test]

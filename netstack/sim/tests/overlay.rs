@@ -67,7 +67,7 @@ fn the_books_are_kept_at_every_loss_rate() {
 
 #[test]
 fn children_of_a_lost_process_find_another_within_four_seconds() {
-    let summary = simulate("--nodes 256 --kill-cp 0");
+    let summary = simulate("--nodes 256 --fault kill-cp:0@6500ms");
     assert!(
         summary.overlay().orphans.count >= 20 && summary.overlay().still_orphans == 0,
         "{:?}",
@@ -82,7 +82,7 @@ fn children_of_a_lost_process_find_another_within_four_seconds() {
 
 #[test]
 fn a_node_that_stands_still_pulls_nobody_down() {
-    let summary = simulate("--nodes 256 --stop 0");
+    let summary = simulate("--nodes 256 --fault stop:0@6500ms --fault continue:0@13500ms");
     // Its own children look for another parent, nobody else does.
     assert!(
         summary.overlay().parents_lost <= 32,
@@ -96,7 +96,7 @@ fn taken_down_within_two_seconds_nothing_is_left() {
     for line in [
         "--nodes 256",
         "--nodes 256 --loss 1",
-        "--nodes 64 --fan-out 4 --kill-cp 0",
+        "--nodes 64 --fan-out 4 --fault kill-cp:0@6500ms",
     ] {
         let summary = simulate(line);
         assert_eq!(summary.overlay().left_over, 0, "{line}");

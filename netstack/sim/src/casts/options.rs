@@ -67,12 +67,6 @@ pub struct Options {
     /// Cancel the first cast after this time
     #[arg(long, value_parser = time)]
     cancel: Option<u64>,
-    /// Kill the control node at this time
-    #[arg(long, value_parser = time)]
-    crash_control: Option<u64>,
-    /// Start the control node again at this time
-    #[arg(long, value_parser = time)]
-    restart_control: Option<u64>,
     /// Reassembly buffers of each node, a block each
     #[arg(long, default_value_t = BUFFERS)]
     buffers: u32,
@@ -139,12 +133,7 @@ impl Options {
             }
             plan.rate = Some(*rate);
         }
-        setup.faults = self.deaths(&mut rng, bytes)?;
-        if let Some(at) = self.crash_control {
-            setup.faults.push((at, Fault::CrashControl));
-            let back = self.restart_control.unwrap_or(at + 1_000_000);
-            setup.faults.push((back, Fault::RestartControl));
-        }
+        setup.faults.extend(self.deaths(&mut rng, bytes)?);
         Ok(setup)
     }
 

@@ -63,7 +63,7 @@ pub const GOALS: &[Goal] = &[
     ),
     goal("broadcast --nodes 32 --bytes 4MB --casts 8", Ratio, 8.8),
     goal(
-        "broadcast --nodes 64 --bytes 4MB --crash-control 2ms --restart-control 3ms",
+        "broadcast --nodes 64 --bytes 4MB --fault crash-control@2ms --fault restart-control@3ms",
         Sent,
         1.10,
     ),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::random::{FIRST_ROTATING, Family};
 
 /// Seeds of every family that each check runs.
-pub const FIXED_SEEDS: u64 = 300;
+pub const FIXED_SEEDS: u64 = 250;
 /// Seeds of every family that another check does not run.
 pub const ROTATING_SEEDS: u64 = 200;
 const ROTATING_MASK: u64 = (1 << 48) - 1;

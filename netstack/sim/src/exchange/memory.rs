@@ -25,6 +25,8 @@ pub struct RankMemory {
     /// Packets that were written, a bit each.
     seen: Vec<u64>,
     packets: u64,
+    /// The program has ended, and its memory is not there any more.
+    is_gone: bool,
     /// What should not have happened.
     pub violations: Vec<String>,
 }
@@ -56,6 +58,7 @@ impl RankMemory {
             starts,
             seen: vec![0; packets.div_ceil(64) as usize],
             packets,
+            is_gone: false,
             violations: Vec::new(),
         }
     }
@@ -107,6 +110,11 @@ impl RankMemory {
             .sum()
     }
 
+    /// The program has ended: nothing is to be written from now on.
+    pub fn take_away(&mut self) {
+        self.is_gone = true;
+    }
+
     /// Begins again for the next exchange.
     pub fn clear(&mut self) {
         self.seen.fill(0);
@@ -141,6 +149,9 @@ fn find(parts: &[Part], offset: u64) -> Option<(usize, u64)> {
 
 impl Memory for RankMemory {
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<(), Gone> {
+        if self.is_gone {
+            return Err(Gone);
+        }
         let Some((to, at)) = find(&self.send, offset).filter(|_| buffer == SENT) else {
             self.violate(format!("buffer {buffer:?} is read at {offset}"));
             return Err(Gone);
@@ -160,6 +171,10 @@ impl Memory for RankMemory {
     }
 
     fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<(), Gone> {
+        if self.is_gone {
+            self.violate(format!("{} bytes are written at {offset}", bytes.len()));
+            return Err(Gone);
+        }
         let Some((from, at)) = find(&self.receive, offset).filter(|_| buffer == RECEIVED) else {
             self.violate(format!("buffer {buffer:?} is written at {offset}"));
             return Err(Gone);

@@ -42,7 +42,7 @@ const LOST_NS: u64 = 8_000_000_000;
 /// Packets that travel as one event, where bytes are not real.
 const TRAIN: u32 = 4;
 /// Ranks of jobs that are over which a node still answers for.
-const ENDED_MOST: usize = 4;
+const ENDED_MOST: usize = 8;
 
 /// What a rank of a job has done of its program's step.
 #[derive(Clone, Copy, Debug)]
@@ -92,28 +92,18 @@ impl Exchanges {
         }
     }
 
-    /// A program was launched: its node gets a seat.
-    pub(crate) fn open(&mut self, host: u32, seat: Seat) {
-        self.close(host);
-        self.seats[host as usize] = Some(Box::new(seat));
-    }
-
-    /// The program of a node has ended; those that missed an answer may still ask for it.
-    pub(crate) fn close(&mut self, host: u32) {
-        if let Some(seat) = self.seats[host as usize].take() {
-            let ended = &mut self.ended[host as usize];
-            ended.push(*seat);
-            if ended.len() > ENDED_MOST {
-                ended.remove(0);
-            }
-        }
-    }
-
-    /// A program that waits for its step is ended: what it began is taken back.
-    pub(crate) fn withdraw(&mut self, net: &Net, host: u32) {
-        let now = net.clock(host);
-        if let Some(seat) = &mut self.seats[host as usize] {
-            seat.withdraw(now);
+    /// The program of a node has ended, `is_well` by itself and without an error: ranks that wait
+    /// for it hear that, and those that missed an answer may still ask for it.
+    pub(crate) fn close(&mut self, net: &Net, host: u32, is_well: bool) {
+        let Some(mut seat) = self.seats[host as usize].take() else {
+            return;
+        };
+        seat.memory.take_away();
+        seat.endpoint.leave(net.clock(host), is_well);
+        let ended = &mut self.ended[host as usize];
+        ended.push(*seat);
+        if ended.len() > ENDED_MOST {
+            ended.remove(0);
         }
     }
 
@@ -280,7 +270,9 @@ impl Service for Exchanges {
     }
 
     fn boot(&mut self, net: &mut Net, host: u32) -> Checked {
-        if host != net.control() && self.setup.exchange.is_some() {
+        // A rank that has died is none any more, whatever its node does.
+        let is_first = net.hosts[host as usize].boots == 1;
+        if host != net.control() && self.setup.exchange.is_some() && is_first {
             let seat = Seat::of_plan(&self.setup, host);
             self.seats[host as usize] = Some(Box::new(seat));
             self.living += 1;
@@ -294,9 +286,11 @@ impl Service for Exchanges {
         }
         if let (Some(plan), Some(seat)) = (&self.setup.exchange, &self.seats[host as usize]) {
             // Only the living are waited for, so only they count.
-            let is_done = seat.done == plan.times || seat.lost.is_some();
-            self.finished -= u32::from(is_done);
-            self.living -= 1;
+            if net.hosts[host as usize].boots == 1 {
+                let is_done = seat.done == plan.times || seat.lost.is_some();
+                self.finished -= u32::from(is_done);
+                self.living -= 1;
+            }
             return;
         }
         self.seats[host as usize] = None;
@@ -401,6 +395,14 @@ impl Service for Exchanges {
     }
 
     fn end(&self, net: &Net) -> Checked {
+        let ended = self.ended.iter().flatten();
+        if let Some(seat) = ended
+            .into_iter()
+            .find(|seat| !seat.memory.violations.is_empty())
+        {
+            let violation = &seat.memory.violations[0];
+            return Err(format!("after the end of job {}: {violation}", seat.job));
+        }
         if self.setup.exchange.is_none() {
             // A rank may only be missed where one was gone for a while.
             return check(self.failures == 0 || is_troubled(&self.setup), || {
@@ -417,7 +419,7 @@ impl Service for Exchanges {
             if let Some(violation) = seat.memory.violations.first() {
                 return Err(format!("rank {rank}: {violation}"));
             }
-            if !net.is_on(rank) {
+            if !net.is_on(rank) || net.hosts[rank as usize].boots > 1 {
                 continue;
             }
             match seat.lost {

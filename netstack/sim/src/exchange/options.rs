@@ -94,7 +94,7 @@ impl Options {
         plan.times = self.times;
         setup.exchange = Some(plan);
         if let Some(rank) = self.kill {
-            setup.faults = vec![(half, Fault::Die(rank))];
+            setup.faults.push((half, Fault::Die(rank)));
         }
         setup.check()?;
         Ok(setup)

@@ -184,13 +184,6 @@ impl Seat {
         true
     }
 
-    /// Takes back what the step waits for.
-    pub fn withdraw(&mut self, now: Instant) {
-        for (op, _) in std::mem::take(&mut self.open) {
-            self.endpoint.cancel(now, op, &mut self.memory);
-        }
-    }
-
     /// Takes an event of a program's step: whether that is done now, well or not.
     ///
     /// # Errors

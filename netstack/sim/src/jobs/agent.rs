@@ -71,7 +71,10 @@ pub enum Note {
         is_message: bool,
     },
     /// A program ended.
-    Ended,
+    Ended {
+        /// By itself, and without an error.
+        is_well: bool,
+    },
 }
 
 impl Agent {
@@ -350,7 +353,7 @@ impl Agent {
     /// The job is over without an exit.
     fn remove(&mut self, now: Instant, job: JobId) {
         if let Some(mut state) = self.jobs.remove(&job) {
-            self.notes.push_back(Note::Ended);
+            self.notes.push_back(Note::Ended { is_well: false });
             self.endpoint.cancel_requests(job);
             state.retire(now, &mut self.endpoint, &mut self.warm);
         }

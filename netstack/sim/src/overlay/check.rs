@@ -38,16 +38,14 @@ pub(super) fn before_down(overlay: &Overlay, net: &Net) -> Result<(), String> {
         })
         .collect();
     if !loose.is_empty() {
-        let named: Vec<String> = loose
-            .iter()
-            .take(8)
-            .map(|node| format!("n{node}"))
-            .collect();
-        return Err(format!(
-            "{} back ends have no parent: {}",
-            loose.len(),
-            named.join(", ")
-        ));
+        let roles = |node: &u32| {
+            let machine = overlay.stations[*node as usize].node.as_ref();
+            let status = machine.map(|machine| machine.status().collect::<Vec<_>>());
+            format!("n{node} with {status:?}")
+        };
+        let named: Vec<String> = loose.iter().take(4).map(roles).collect();
+        let (count, named) = (loose.len(), named.join(", "));
+        return Err(format!("{count} back ends have no parent: {named}"));
     }
     let (attached, living) = (
         overlay

@@ -57,12 +57,6 @@ pub struct Options {
     /// Share of the nodes that die between the 5th and 10th second, in per cent
     #[arg(long, default_value = "0%", value_parser = share)]
     crash: f64,
-    /// The node with this communication process dies after 5 seconds
-    #[arg(long, value_name = "NUMBER")]
-    kill_cp: Option<u32>,
-    /// This node stands still from the 5th to the 12th second
-    #[arg(long, value_name = "NODE")]
-    stop: Option<u32>,
     #[command(flatten)]
     network: Network,
 }
@@ -102,14 +96,6 @@ impl Options {
             let at = from + rng.below(CRASHES_WITHIN_NS);
             let node = rng.below(self.nodes.into()) as u32;
             setup.faults.push((at, Fault::Die(node)));
-        }
-        if let Some(number) = self.kill_cp {
-            setup.faults.push((from, Fault::KillCp(number)));
-        }
-        if let Some(node) = self.stop {
-            let until = BUILD_NS + 12_000_000_000;
-            setup.faults.push((from, Fault::Stop(node)));
-            setup.faults.push((until, Fault::Continue(node)));
         }
         setup.check()?;
         Ok(setup)

@@ -71,6 +71,10 @@ const FOUND_FAR_CASTS: &[u64] = &[
 /// Overlays in which back ends sampled a tick again in the next tree, by whose time it was earlier.
 const FOUND_MOVING_OVERLAYS: &[u64] = &[900_000_000_691, 252_405_514_603_128, 252_405_514_603_194];
 
+/// Everything together: a node whose parent died before it was built, while another that came after
+/// the tree was planned was counted in its place.
+const FOUND_TOGETHER: &[u64] = &[990];
+
 /// What is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Family {
@@ -120,6 +124,7 @@ impl Family {
             Family::WideCasts => FOUND_WIDE_CASTS,
             Family::FarCasts => FOUND_FAR_CASTS,
             Family::MovingOverlays => FOUND_MOVING_OVERLAYS,
+            Family::Together => FOUND_TOGETHER,
             _ => &[],
         }
     }

@@ -64,7 +64,7 @@ impl World {
                     let hosts = hosts.map(|node| node.0).collect();
                     let now = self.net.clock(host);
                     let seat = Seat::of_program((job, rank, key), hosts, &self.net.setup, now);
-                    exchanges.open(host, seat);
+                    exchanges.seats[host as usize] = Some(Box::new(seat));
                 }
             }
             Note::Talk { bytes, is_message } => {
@@ -72,10 +72,10 @@ impl World {
                     exchanges.begin_step(&mut self.net, host, bytes, is_message);
                 }
             }
-            Note::Ended => {
+            Note::Ended { is_well } => {
                 if let Some(exchanges) = &mut self.exchanges {
-                    exchanges.withdraw(&self.net, host);
-                    exchanges.close(host);
+                    exchanges.close(&self.net, host, is_well);
+                    self.net.ask(host);
                 }
             }
         }

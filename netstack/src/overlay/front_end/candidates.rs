@@ -74,11 +74,14 @@ impl FrontEnd {
         self.hub.has_child(process) || known.is_some_and(|view| !view.gone)
     }
 
-    /// Back ends of the plan have no parent, as far as is known.
+    /// Back ends have no parent, as far as is known. Nodes that came after the plan was made have
+    /// some that are attached, too, in place of none of its own.
     pub(super) fn lacks_back_ends(&self) -> bool {
         let attached = self.hub.below().attached();
         (self.standing.as_ref()).is_some_and(|standing| {
-            (attached as usize) < standing.back_end_of.len() && self.hub.leaving.is_none()
+            let since = self.nodes.len().saturating_sub(standing.nodes.len());
+            let expected = standing.back_end_of.len() + since;
+            (attached as usize) < expected && self.hub.leaving.is_none()
         })
     }
 
@@ -94,10 +97,10 @@ impl FrontEnd {
             return;
         }
         standing.invite_at = now + INVITE_EVERY;
-        let planned: Vec<NodeId> = standing.back_end_of.keys().copied().collect();
         let invited = standing.invited;
-        let missing = planned.into_iter().filter(|node| !self.is_attached(*node));
-        let mut missing: Vec<NodeId> = missing.collect();
+        let with_back_end = self.nodes.iter().filter(|(_, known)| known.hello.back_end);
+        let nodes = with_back_end.map(|(node, _)| *node);
+        let mut missing: Vec<NodeId> = nodes.filter(|node| !self.is_attached(*node)).collect();
         // In turns: those that are gone for good keep nobody else out.
         let before = missing.partition_point(|node| *node <= invited);
         missing.rotate_left(before);

@@ -88,7 +88,8 @@ impl Job {
             }
             Talk::Ending => {
                 self.talk = Talk::Ended;
-                Some(Note::Ended)
+                let is_well = matches!(self.status, Some(ExitStatus::Exited(_)));
+                Some(Note::Ended { is_well })
             }
             _ => None,
         }

@@ -27,7 +27,7 @@ const DOWN_MOST_MS: f64 = 2_000.0;
 const CASES: [(&str, &[&str]); 3] = [
     ("sim-16384/quiet", &[]),
     ("sim-16384/loss1", &["--loss=1"]),
-    ("sim-16384/cp-loss", &["--kill-cp=20"]),
+    ("sim-16384/cp-loss", &["--fault=kill-cp:20@6500ms"]),
 ];
 
 /// Every case that was asked for.
