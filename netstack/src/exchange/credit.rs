@@ -8,7 +8,7 @@
 //! holds: what a rank asks for waits behind the data that its sender receives, so a window that is
 //! short stands still for a part of each turn. What was asked of later rounds, before an earlier
 //! one was ready, comes on top, up to half as much again and all that the port holds, on slow links
-//! three times: its senders serve others first, and an earlier round must not wait for them. The
+//! as much again: its senders serve others first, and an earlier round must not wait for them. The
 //! round trip is the shortest of what was seen lately between a pull and its first packet; the
 //! rate, where it was not given, is the most that came lately in a period. Both are forgotten
 //! again, in favour of what comes later. Until the rate is known windows are small: on a slow link
@@ -42,14 +42,8 @@ const ASSUMED_RATE: u64 = 12_500_000;
 const DEFAULT_QUEUE: Micros = Micros::from_millis(50);
 /// However often it doubled, the wait is no longer than this, or than one on a slow link.
 const LONGEST_WAIT: Micros = Micros::from_millis(500);
-/// So often a sender is asked before the wait doubles: a few losses in a row are no sign that
-/// nobody is there.
-const PATIENT_TRIES: u8 = 2;
 /// Packets under way beyond what round trips explain.
 const SPARE: u64 = 4;
-/// Packets of a round trip that are assumed at least, on links that are paced: there an answer
-/// waits for packets in both ends' links.
-const LEAST_PACED: u64 = 16;
 /// The link is idle for so many packets, and two round trips, until others than the sender that is
 /// waited for are asked.
 const QUIET_PACKETS: u64 = 4;
@@ -60,13 +54,9 @@ const PULL: u32 = 24;
 /// The same on links that are paced; but no more than half of the window, since whoever is asked
 /// may be late.
 const PULL_PACED: u32 = 32;
-/// On links that are paced an idle moment is no sign of a loss where none was seen lately: waits
-/// are so many times as long.
+/// On links that are paced an idle moment is no sign of a loss where none was seen: waits are so
+/// many times as long.
 const PACED_PATIENCE: u64 = 2;
-/// The same links count as lossy until so many packets have come with nothing asked for again: what
-/// was lost in the crowd of a beginning says nothing of later exchanges, and short pulls and
-/// questions take more of them than of others.
-const LOSS_FORGOTTEN: u32 = 512;
 /// Shortest round trip that counts.
 const LEAST_RTT: Micros = Micros(20);
 /// The round trip that is assumed at first: the time that so many packets take.
@@ -137,9 +127,8 @@ pub(super) struct Credit {
     full: u32,
     /// What `total` is at most, because more was lost.
     window: u32,
-    /// Something was asked for again, so many packets ago.
+    /// Something was asked for again.
     is_lossy: bool,
-    since_loss: u32,
     /// Packets that came, and that were asked for again, older ones by half.
     in_all: (u64, u64),
     /// Packets that came in this epoch, and pulls that asked for something again.
@@ -173,8 +162,7 @@ pub(super) struct Waits {
 impl Waits {
     /// When a sender is asked that was heard or asked at this time, after so many times in vain.
     pub(super) fn due(&self, at: Instant, tries: u8) -> Instant {
-        let repeats = tries.saturating_sub(PATIENT_TRIES).into();
-        let doubled = |wait: Micros| Backoff::new(wait, self.longest).after(repeats);
+        let doubled = |wait: Micros| Backoff::new(wait, self.longest).after(tries.into());
         let idle = at.max(self.came_at) + doubled(self.first);
         idle.min(at + doubled(self.busy))
     }
@@ -199,7 +187,6 @@ impl Credit {
             full: 1,
             window: u32::MAX,
             is_lossy: false,
-            since_loss: 0,
             in_all: (0, 0),
             epoch: (0, 0),
             bound: 1,
@@ -231,8 +218,7 @@ impl Credit {
             false => 0,
         };
         let is_paced = self.pacer.is_some();
-        let least = if is_paced { LEAST_PACED } else { 2 };
-        let product = product.clamp(least.into(), MAX_PACKETS.into()) as u64;
+        let product = product.clamp(2, MAX_PACKETS.into()) as u64;
         let port = self.port() / FULL;
         let most = match (is_paced, self.loses_much()) {
             (true, _) => port,
@@ -242,7 +228,7 @@ impl Credit {
         self.full = (8 * product + SPARE).min(most.clamp(2, MAX_PACKETS)) as u32;
         self.total = self.full.min(self.window);
         self.bound = match is_paced {
-            true => 4 * self.total,
+            true => 2 * self.total,
             false => (self.total * 3 / 2).min(port as u32).max(self.total),
         };
         self.chunk = CHUNK.min(self.total.div_ceil(4));
@@ -254,10 +240,7 @@ impl Credit {
             true => self.total,
             false => (self.total * 3 / 4).max(1),
         };
-        self.opening = match is_paced {
-            true => SPARE as u32,
-            false => (product + SPARE) as u32,
-        };
+        self.opening = (product + SPARE) as u32;
     }
 
     /// Bytes that the port in front of this rank holds.
@@ -307,10 +290,6 @@ impl Credit {
     /// Packets have come, this one first.
     pub(super) fn came(&mut self, now: Instant, from: Rank, packet: u32, count: u32) {
         self.came_at = now;
-        self.since_loss = self.since_loss.saturating_add(count);
-        if self.pacer.is_some() && self.since_loss >= LOSS_FORGOTTEN {
-            self.is_lossy = false;
-        }
         self.in_all.0 += u64::from(count);
         if self.in_all.0 > FORGET_PACKETS {
             self.in_all = (self.in_all.0 / 2, self.in_all.1 / 2);
@@ -354,7 +333,7 @@ impl Credit {
     /// Something that was asked for did not come. Windows follow what exchanges of the default
     /// scheme lose, see `repaired`: messages and other schemes only know of it.
     pub(super) fn lost(&mut self) {
-        (self.is_lossy, self.since_loss) = (true, 0);
+        self.is_lossy = true;
     }
 
     /// Something was lost before: the end of a block may be, too, and pulls.
@@ -499,7 +478,7 @@ impl Credit {
             came_at: self.came_at,
             busy: wait(u64::from(self.full) * 5 / 8 * patience),
             quiet: wait(QUIET_PACKETS),
-            first: wait(u64::from(self.chunk) * 4 / 3 * patience),
+            first: wait(u64::from(self.chunk) * patience),
             longest: self.wait().max(LONGEST_WAIT),
         }
     }

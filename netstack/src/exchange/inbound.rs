@@ -22,7 +22,7 @@ use crate::time::{Instant, Micros};
 const SPAN: u32 = 128;
 /// So often the wait has doubled for the sender of a short block that is missing: it may be many
 /// receivers that ask it.
-const MISSING_DOUBLINGS: u8 = 4;
+const MISSING_DOUBLINGS: u8 = 2;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(inbound.time_out(NOW + Micros(50), wait), None);
         assert_eq!(inbound.outstanding(), 0);
         let mut now = NOW + Micros(100);
-        for next in [100, 100, 200, 300] {
+        for next in [200, 300, 300, 300] {
             assert_eq!(inbound.deadline(wait), Some(now));
             let question = inbound.time_out(now, wait).unwrap();
             assert_eq!((question.packets, question.tell), (0, true));

@@ -42,8 +42,8 @@ pub(super) fn zeroed(bytes: usize) -> Option<Box<[u8]>> {
     Some(room.into_boxed_slice())
 }
 
-/// Messages of a pair that are offered and not known to their receiver. It keeps numbers of twice as
-/// many behind the first that it misses, see `is_far`.
+/// Messages of a pair that are offered and not known to their receiver. It keeps numbers of twice
+/// as many behind the first that it misses, see `is_far`.
 pub(super) const WINDOW: u32 = 32;
 /// Longest wait until a message is offered again: a fifth of the second after which a node that
 /// computes looks at its network, so that it is waited for no longer than a fifth more.
