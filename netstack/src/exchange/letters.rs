@@ -121,6 +121,12 @@ impl Out {
         }
     }
 
+    /// How long one that is known waits until it is offered again.
+    fn known_wait(&self) -> Micros {
+        let all = KNOWN_EACH.saturating_mul(self.letters.len() as u64);
+        LONGEST_WAIT.max(all)
+    }
+
     /// The place of the last message with a number, if it is still there.
     fn place(&self, number: u32) -> Option<u64> {
         let back = u64::from((self.next as u32).wrapping_sub(number) & NUMBER_MASK);
@@ -336,7 +342,9 @@ impl Letters {
     ) -> Option<(Rank, Body)> {
         while let Some((to, number)) = self.ready.pop_front() {
             let letter = outgoing(&mut self.out, to, number);
-            let Some(letter) = letter.filter(|letter| letter.state == State::Whole) else {
+            // Who knows of it meanwhile asks for its bytes.
+            let waits = |letter: &&mut Outgoing| letter.state == State::Whole && !letter.known;
+            let Some(letter) = letter.filter(waits) else {
                 continue;
             };
             let offer = letter.offer;
@@ -421,10 +429,13 @@ impl Letters {
         let Some(place) = self.answered(from, number, io.now) else {
             return;
         };
-        let letters = self.out.get_mut(&from).map(|out| &mut out.letters);
-        if let Some(letter) = letters.and_then(|letters| letters.get_mut(&place)) {
+        let Some(out) = self.out.get_mut(&from) else {
+            return;
+        };
+        let wait = out.known_wait();
+        if let Some(letter) = out.letters.get_mut(&place) {
             letter.known = true;
-            let due = io.now + LONGEST_WAIT;
+            let due = io.now + wait;
             self.dues.set((from, Some(place)), &mut letter.due, due);
         }
     }
@@ -599,18 +610,21 @@ impl Letters {
             let Some(out) = self.out.get_mut(&to) else {
                 continue;
             };
+            let is_unknown = place.is_none();
             let place = place.or_else(|| out.unknown.poll(io.now));
-            self.dues.set_unknown(to, out);
-            let all = KNOWN_EACH.saturating_mul(out.letters.len() as u64);
-            let letter = place.and_then(|place| Some((place, out.letters.get_mut(&place)?)));
-            let Some((place, letter)) = letter else {
-                continue;
-            };
-            if letter.known {
-                let due = io.now + LONGEST_WAIT.max(all);
-                self.dues.set((to, Some(place)), &mut letter.due, due);
+            let wait = out.known_wait();
+            if let Some(place) = place
+                && let Some(letter) = out.letters.get_mut(&place)
+            {
+                if letter.known {
+                    self.dues
+                        .set((to, Some(place)), &mut letter.due, io.now + wait);
+                }
+                offer(&mut self.ready, to, letter, io);
             }
-            offer(&mut self.ready, to, letter, io);
+            if is_unknown {
+                self.offer_more(to, io);
+            }
         }
     }
 }

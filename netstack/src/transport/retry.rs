@@ -5,8 +5,10 @@
 //! One is lost when one that was said [`REORDERED`] numbers later was answered (RFC 9002, section
 //! 6.1.1), and said again as the window has room. When nothing was answered for the length of a
 //! time-out, the first is said again as a probe, whatever the window, and the time-out doubles
-//! (sections 6.2 and 7.5): the answer to that shows what else was lost. Only a loss makes the
-//! window smaller (RFC 5681): who is silent may be busy.
+//! (sections 6.2 and 7.5): the answer to that shows what else was lost. But nobody knows which time
+//! it answers: who was busy answers all that was said at once. So those that it passes are lost
+//! after the time that RFC 9002 gives what was overtaken (section 6.1.2), if they are not answered
+//! by then. Only a loss makes the window smaller (RFC 5681): who is silent may be busy.
 //!
 //! Source: the randomised exponential back-off of Ethernet (Metcalfe, Boggs 1976), with a bound;
 //! RFC 9002.
@@ -77,6 +79,8 @@ pub(crate) struct Unanswered {
     next_order: u64,
     /// Losses of messages up to this order have been answered by a smaller window.
     recovered: u64,
+    /// The last order of those that were said again and answered, and when what it passed is lost.
+    doubted: Option<(u64, Instant)>,
     /// Time-outs since something was answered.
     timeouts: u32,
     /// When something was answered, said again, or said while nothing waited for its answer.
@@ -94,6 +98,7 @@ impl Unanswered {
             lost: BTreeSet::new(),
             next_order: 0,
             recovered: 0,
+            doubted: None,
             timeouts: 0,
             moved: Instant::ZERO,
         }
@@ -125,14 +130,25 @@ impl Unanswered {
         let Some(answered) = self.said.remove(&number) else {
             return;
         };
-        if !answered.again {
-            self.rtt.sample(now.saturating_since(answered.at));
-        }
         self.window.arrived();
         (self.timeouts, self.moved) = (0, now);
-        let (in_flight, mut last) = (self.said.len() as u32 + 1, 0);
+        if answered.again {
+            let (order, at) = self.doubted.unwrap_or((0, now + self.rtt.late_by()));
+            self.doubted = Some((order.max(answered.order), at));
+        } else {
+            self.rtt.sample(now.saturating_since(answered.at));
+            self.passed_by(answered.order, self.said.len() as u32 + 1);
+        }
+        if self.said.is_empty() {
+            self.doubted = None;
+        }
+    }
+
+    /// What was said long before is lost; so many were under way.
+    fn passed_by(&mut self, order: u64, in_flight: u32) {
+        let mut last = 0;
         self.said.retain(|number, said| {
-            let is_lost = said.order + REORDERED <= answered.order;
+            let is_lost = said.order + REORDERED <= order;
             if is_lost {
                 self.lost.insert(*number);
                 last = last.max(said.order);
@@ -159,17 +175,28 @@ impl Unanswered {
     pub(crate) fn clear(&mut self) {
         self.said.clear();
         self.lost.clear();
+        self.doubted = None;
     }
 
     /// When [`Self::poll`] has something to say.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let wait = Backoff::new(self.rtt.timeout(), self.slowest).after(self.timeouts);
         let waits = !self.said.is_empty() || !self.lost.is_empty();
-        waits.then(|| self.moved + wait)
+        let due = waits.then(|| self.moved + wait);
+        let doubted = self
+            .doubted
+            .map(|(_, at)| at)
+            .filter(|_| !self.said.is_empty());
+        due.into_iter().chain(doubted).min()
     }
 
-    /// The message to say again now, if nothing was answered for too long.
+    /// The message to say again now: one that is lost, or the first, if nothing was answered for
+    /// too long.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<u64> {
+        if let Some((order, _)) = self.doubted.take_if(|(_, at)| *at <= now) {
+            self.passed_by(order, self.said.len() as u32);
+            return self.say_again(now);
+        }
         if self.poll_timeout().is_none_or(|at| now < at) {
             return None;
         }
@@ -240,11 +267,14 @@ mod tests {
         }
         assert_eq!(waits[1], waits[0].saturating_mul(2));
         assert_eq!(waits[11], SLOWEST);
-        // It answers the probe: what was said long before is lost, and said again as the window
-        // has room.
+        // It answers the probe, and nothing else: what was said long before is lost, and said again
+        // as the window has room.
         unanswered.answered(last, 0);
+        assert_eq!(unanswered.say_again(last), None);
+        last = unanswered.poll_timeout().expect("nine are not answered");
+        assert_eq!(unanswered.poll(last), Some(1));
         let again: Vec<u64> = std::iter::from_fn(|| unanswered.say_again(last)).collect();
-        assert_eq!(again, [1, 2, 3, 4, 5]);
+        assert_eq!(again, [2, 3, 4]);
         for number in 1..10 {
             unanswered.answered(last, number);
             while unanswered.say_again(last).is_some() {}
@@ -253,6 +283,27 @@ mod tests {
         unanswered.say(last, 10);
         let next = unanswered.poll_timeout().expect("they are not answered");
         assert!(next.saturating_since(last) < SLOWEST);
+    }
+
+    #[test]
+    fn who_was_busy_and_answers_all_at_once_has_lost_nothing() {
+        let mut unanswered = unanswered();
+        let (mut now, mut next) = (Instant::ZERO, 0);
+        for _ in 0..10 {
+            let first = next;
+            while unanswered.has_room() {
+                unanswered.say(now, next);
+                next += 1;
+            }
+            let end = now + Micros::from_secs(1);
+            while let Some(at) = unanswered.poll_timeout().filter(|at| *at < end) {
+                assert_eq!(unanswered.poll(at), Some(first));
+            }
+            now = end;
+            (first..next).for_each(|number| unanswered.answered(now, number));
+            assert_eq!(unanswered.poll_timeout(), None);
+        }
+        assert_eq!(unanswered.window.size(), 32);
     }
 
     #[test]

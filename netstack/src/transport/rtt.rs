@@ -66,8 +66,13 @@ impl RttEstimator {
 
     /// What was overtaken is lost so long after it was asked for (RFC 9002, section 6.1.2).
     pub(crate) fn loss_delay(&self) -> Micros {
+        Micros(self.smoothed.max(self.latest) + self.late_by().0)
+    }
+
+    /// What comes together comes within this time.
+    pub(crate) fn late_by(&self) -> Micros {
         let longest = self.smoothed.max(self.latest);
-        Micros(longest + (longest / LATE_PART).max(GRANULARITY.0))
+        Micros((longest / LATE_PART).max(GRANULARITY.0))
     }
 
     /// How long to wait for an answer (RFC 9002, section 6.2.1).
