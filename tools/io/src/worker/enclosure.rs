@@ -393,11 +393,13 @@ fn leave_old_root() -> Result<(), String> {
 
 fn set_limits(is_root: bool) -> Result<(), Errno> {
     let (_, most) = resource::getrlimit(Resource::RLIMIT_NOFILE)?;
-    let files = match is_root {
-        true => OPEN_FILES,
-        false => OPEN_FILES.min(most),
-    };
-    resource::setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    // Root of a user namespace may raise no limit.
+    let raised =
+        is_root && resource::setrlimit(Resource::RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES).is_ok();
+    if !raised {
+        let files = OPEN_FILES.min(most);
+        resource::setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    }
     resource::setrlimit(Resource::RLIMIT_CORE, 0, 0)
 }
 

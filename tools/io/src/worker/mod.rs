@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use netstack::files::Reply;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
 use socket2::Socket;
 
 use crate::message::{self, Setup};
@@ -58,6 +59,12 @@ pub fn main() -> u8 {
         return 2;
     };
     let listener = Socket::from(listener);
+    // Where files are bounded (ulimit -f) a call that writes more fails, and the process goes on.
+    let mut refused = SigSet::empty();
+    refused.add(Signal::SIGXFSZ);
+    if refused.thread_block().is_err() {
+        return 2;
+    }
     // A call that a thread does not survive has no answer: the service gives one in its place.
     std::panic::set_hook(Box::new(|_| std::process::exit(3)));
     let Some(socket) = accept(&listener, FIRST_PACKET) else {

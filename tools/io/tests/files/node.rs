@@ -38,8 +38,10 @@ pub const EACCES: i64 = -13;
 pub const EXDEV: i64 = -18;
 pub const EINVAL: i64 = -22;
 pub const EMFILE: i64 = -24;
+pub const EFBIG: i64 = -27;
 pub const ENOSPC: i64 = -28;
 pub const EROFS: i64 = -30;
+pub const EDQUOT: i64 = -122;
 
 fn key(rank: u32) -> Key {
     Key([rank as u8 + 1; 16])

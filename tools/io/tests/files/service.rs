@@ -10,8 +10,8 @@ use netstack::files::{
 use netstack::ids::Rank;
 
 use super::node::{
-    APPEND, CREAT, EAGAIN, EBADF, EINVAL, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL, EXDEV, JOB,
-    LINGERS_S, Node, RDONLY, RDWR, WORKER, files, service, service_at, service_of,
+    APPEND, CREAT, EAGAIN, EBADF, EDQUOT, EFBIG, EINVAL, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL,
+    EXDEV, JOB, LINGERS_S, Node, RDONLY, RDWR, WORKER, files, service, service_at, service_of,
 };
 
 #[test]
@@ -47,12 +47,10 @@ fn what_a_job_writes_is_in_the_directory_and_nowhere_else() {
         assert_eq!(node.open(path, RDONLY), ENOENT, "{path}");
     }
     assert_eq!(node.open("/new", RDWR | CREAT), EROFS);
-    // It may write to its scratch directory, which ends with it.
-    let scratch = node.open_ok("/tmp/scratch", RDWR | CREAT);
-    assert_eq!(node.write(scratch, 0, b"x"), 1);
-    assert!(!Path::new("/tmp/scratch").exists());
-    let link = Call::new(Op::Link, WORKING).with_input(b"/tmp/scratch\0hard".to_vec());
-    assert_eq!(node.call(link).result, EXDEV);
+    // `/tmp` is the nodes' own.
+    assert_eq!(node.open("/tmp/scratch", RDWR | CREAT), EROFS);
+    let link = Call::new(Op::Link, WORKING).with_input(b"out.dat\0/tmp/hard".to_vec());
+    assert_eq!(node.call(link).result, EROFS);
 
     let reply = node.call(Call::new(Op::Path, WORKING).with_room(4_000));
     assert_eq!(reply.output, inside.path().as_os_str().as_encoded_bytes());
@@ -414,18 +412,21 @@ fn a_worker_that_dies_while_no_service_is_there_is_told() {
 }
 
 #[test]
-fn what_has_no_room_is_an_errno_and_what_was_written_stays() {
-    let inside = tempfile::tempdir().expect("a directory");
-    let service = service();
-    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+fn a_full_disk_is_an_errno_and_what_was_written_stays() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let disk = inside.path().join("disk");
+    std::fs::create_dir(&disk).expect("made");
+    let mount = format!("mount -t tmpfs -o size=1m none {}", disk.display());
+    let service = service_within(beside.path(), &mount);
+    service.admit(files(vec![Export::same(inside.path())], &disk));
     let mut node = Node::new(&service, 0);
-    // The scratch directory is a file system of 64 MB.
-    let handle = node.open_ok("/tmp/full", RDWR | CREAT);
+    let handle = node.open_ok("full", RDWR | CREAT);
     assert_eq!(node.write(handle, 0, b"first"), 5);
-    let almost = Call::new(Op::Allocate, handle).with_words([0, 0, (64 << 20) - (128 << 10)]);
-    assert_eq!(node.call(almost).result, 0);
     let piece = vec![7; MAX_TRANSFER];
-    let mut offset = (64 << 20) - (128 << 10);
+    let mut offset = 5;
     let refused = loop {
         match node.write(handle, offset, &piece) {
             written @ 1.. => offset += written as u64,
@@ -433,16 +434,110 @@ fn what_has_no_room_is_an_errno_and_what_was_written_stays() {
         }
     };
     assert_eq!(refused, ENOSPC);
-    assert!(offset <= 64 << 20);
-    let more = Call::new(Op::Allocate, handle).with_words([0, 0, 65 << 20]);
+    assert!(offset > 900 << 10 && offset <= 1 << 20, "{offset}");
+    let more = Call::new(Op::Allocate, handle).with_words([0, 0, 2 << 20]);
     assert_eq!(node.call(more).result, ENOSPC);
     assert_eq!(node.read(handle, 0, 5).output, b"first");
     assert_eq!(node.read(handle, offset - 3, 5).output, [7; 3]);
-    // Files of a rank.
+    // A name takes no page, and what is removed makes room.
+    assert_eq!(node.plain(Op::Remove, [0; 4], "full"), 0);
+    assert_eq!(node.call(Call::new(Op::Close, handle)).result, 0);
+    let handle = node.open_ok("again", RDWR | CREAT);
+    assert_eq!(node.write(handle, 0, &piece), MAX_TRANSFER as i64);
+    assert_eq!(service.next_problem(), None);
+}
+
+#[test]
+fn a_quota_is_an_errno() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let disk = inside.path().join("disk");
+    std::fs::create_dir(&disk).expect("made");
+    let options = "size=8m,usrquota,usrquota_block_hardlimit=1m";
+    let mount = format!("mount -t tmpfs -o {options} none {}", disk.display());
+    let service = service_within(beside.path(), &mount);
+    service.admit(files(vec![Export::same(inside.path())], &disk));
+    let mut node = Node::new(&service, 0);
+    let handle = match node.open("f", RDWR | CREAT) {
+        // Linux has it from 6.6 on, if it is built in, and not for everybody.
+        EIO => return eprintln!("left out: no quota on this system's tmpfs"),
+        opened => u32::try_from(opened).expect("opened"),
+    };
+    let piece = vec![7; MAX_TRANSFER];
+    let writes = (0..32).map(|at| node.write(handle, at * MAX_TRANSFER as u64, &piece));
+    let refused = writes.into_iter().find(|written| *written < 0);
+    assert_eq!(refused, Some(EDQUOT));
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_an_errno_and_no_end() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    // In units of 512 bytes.
+    let service = service_within(beside.path(), "ulimit -f 8");
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let mut node = Node::new(&service, 0);
+    let handle = node.open_ok("f", RDWR | CREAT);
+    assert_eq!(node.write(handle, 0, &[7; 8192]), 4096, "as much as fits");
+    assert_eq!(node.write(handle, 4096, b"x"), EFBIG);
+    let longer = Call::new(Op::SetLength, handle).with_words([1 << 20]);
+    assert_eq!(node.call(longer).result, EFBIG);
+    assert_eq!(node.read(handle, 4095, 5).output, [7]);
+    assert_eq!(service.next_problem(), None);
+}
+
+#[test]
+fn a_service_out_of_descriptors_is_an_errno_and_serves_on() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let service = service_within(beside.path(), "ulimit -n 40");
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let mut node = Node::new(&service, 0);
+    let first = node.open_ok("f", RDWR | CREAT);
+    let opened: Vec<i64> = (0..60).map(|_| node.open("f", RDWR)).collect();
+    let most = opened.iter().position(|result| *result < 0).expect("full");
+    assert!((10..40).contains(&most), "{most} files");
+    assert!(opened[most..].iter().all(|result| *result == EMFILE));
+    assert_eq!(node.open("new", RDWR | CREAT), EMFILE);
+    assert!(!inside.path().join("new").exists());
+    // What is open is as it was, and what is closed makes room.
+    assert_eq!(node.write(first, 0, b"still"), 5);
+    let last = u32::try_from(opened[0]).expect("a handle");
+    assert_eq!(node.call(Call::new(Op::Close, last)).result, 0);
+    node.open_ok("new", RDWR | CREAT);
+    assert_eq!(service.next_problem(), None);
+}
+
+/// A service whose workers begin after a command of the shell, in mount and user namespaces of
+/// their own, where root of the machine has nothing to say.
+fn service_within(folder: &Path, command: &str) -> Service {
+    let script = folder.join("worker");
+    let text = format!(
+        "#!/bin/sh -e\n[ -n \"$INSIDE\" ] || exec env INSIDE=1 unshare -rm \"$0\" \"$@\"\n\
+         {command}\nexec {WORKER} \"$@\"\n"
+    );
+    std::fs::write(&script, text).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("set");
+    service_of(script)
+}
+
+#[test]
+fn a_rank_has_a_bounded_number_of_open_files() {
+    let inside = tempfile::tempdir().expect("a directory");
+    let service = service();
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let mut node = Node::new(&service, 0);
     let opened = (0..300).map(|_| node.open("f", RDWR | CREAT));
     let opened: Vec<i64> = opened.collect();
-    assert_eq!(opened.iter().position(|result| *result < 0), Some(256));
-    assert!(opened[256..].iter().all(|result| *result == EMFILE));
+    assert_eq!(opened.iter().position(|result| *result < 0), Some(257));
+    assert!(opened[257..].iter().all(|result| *result == EMFILE));
     let last = u32::try_from(opened[0]).expect("a handle");
     assert_eq!(node.call(Call::new(Op::Close, last)).result, 0);
     node.open_ok("f", RDWR);

@@ -100,6 +100,27 @@ fn a_job_waits_for_an_io_service_and_no_longer_than_a_launch_may_take() {
 }
 
 #[test]
+fn a_trouble_that_is_told_after_the_end_is_kept_with_the_job() {
+    let mut lab = Lab::with_nodes(1);
+    let (id, mut reader) = lab.running(1);
+    lab.runner.tell_trouble(id, "while it runs");
+    lab.exit(0, id, RankEnd::Exited(0));
+    let end = lab.drain(&mut reader).1.unwrap();
+    assert_eq!(end.troubles, ["while it runs"]);
+    lab.write_down();
+    for _ in 0..2 {
+        lab.runner.tell_trouble(id, "late");
+    }
+    lab.runner.tell_trouble(id + 100, "of no job");
+    lab.write_down();
+    let told = lab.runner.get(id).unwrap().troubles;
+    assert_eq!(told, ["while it runs", "late"]);
+    lab.restart(1);
+    let told = lab.runner.get(id).unwrap().troubles;
+    assert_eq!(told, ["while it runs", "late"]);
+}
+
+#[test]
 fn a_job_without_its_files_ends_and_its_nodes_are_free() {
     let mut lab = Lab::with_nodes(1);
     lab.nodes.bring = Ok(Brought::Coming);
