@@ -501,9 +501,9 @@ impl NodeServices for FakeControl {
         &mut self.objects
     }
 
-    fn keep_room(&mut self) {
-        self.objects.keep_room(&mut Hardware::new());
-        self.warm.keep_room(&mut Hardware::new());
+    fn keep_room(&mut self, least: u64) {
+        self.objects.keep_room(&mut Hardware::new(), least);
+        self.warm.keep_room(&mut Hardware::new(), least);
     }
 
     fn set_running(&mut self, running: Option<Running>) {

@@ -416,6 +416,7 @@ impl Stack {
         self.interface.set_hardware_addr(address);
         // What was found out about others is forgotten with it.
         self.interface.update_ip_addrs(|_| {});
+        self.forget_peers();
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.start_over(&mut self.sockets, now);
         }
@@ -530,11 +531,19 @@ impl Stack {
             dhcp::Event::Lost => {
                 self.interface
                     .update_ip_addrs(|addresses| addresses.clear());
+                self.forget_peers();
                 self.interface.routes_mut().remove_default_ipv4_route();
                 self.address = None;
                 self.device.cards_mut().renew(now);
                 self.events.push_back(Event::AddressLost);
             }
+        }
+    }
+
+    /// With its own address the stack has forgotten those of others.
+    fn forget_peers(&mut self) {
+        if let Some(peers) = &mut self.peers {
+            peers.forget();
         }
     }
 
@@ -550,6 +559,7 @@ impl Stack {
                 .push(IpCidr::Ipv4(address))
                 .expect("the address list was just cleared");
         });
+        self.forget_peers();
         let routes = self.interface.routes_mut();
         routes.remove_default_ipv4_route();
         if let Some(router) = router {

@@ -141,6 +141,12 @@ impl PeerSockets {
         self.full_since = None;
     }
 
+    /// The stack has forgotten where anybody is.
+    pub fn forget(&mut self) {
+        self.introduced.clear();
+        self.oldest = 0;
+    }
+
     /// Whether the stack has to be told where a peer is, which the caller does then.
     pub fn introduces(&mut self, address: Ipv4Addr, mac: [u8; 6], now: Instant) -> bool {
         let known = |one: &&mut Introduced| one.address == address;

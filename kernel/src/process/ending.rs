@@ -15,7 +15,7 @@ use hearth_abi::errno::Errno;
 use kernel_core::crash::{CrashReport, Registers};
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{BadAddress, Faults, Machine, Memory};
-use kernel_core::retention::{Policy, Retained, RetireCounts};
+use kernel_core::retention::{Policy, ROOM_FRAMES, Retained, RetireCounts};
 use kernel_core::signals::{Info, Timers};
 use kernel_core::threads::{Tid, Wait};
 use netstack::ids::LocalRank;
@@ -249,7 +249,7 @@ impl Process {
             warm.put_back(&mut machine, &program, retained);
         }
         // The heap may have to grow before anybody faults again.
-        services.keep_room();
+        services.keep_room(ROOM_FRAMES);
         super::check_frames(services, 1);
         GivenBack {
             counts,

@@ -22,7 +22,7 @@ use kernel_core::loader::{HEAD_BYTES, Image, Segment, layout};
 use kernel_core::objects::{Kept, ObjectId, Objects, View};
 use kernel_core::paging::entry::Protection;
 use kernel_core::program::{Fetch, Memory, Program, UserSlice};
-use kernel_core::retention::{Policy, ProgramId, Retained, Variant, WarmTable};
+use kernel_core::retention::{Policy, ProgramId, ROOM_FRAMES, Retained, Variant, WarmTable};
 use kernel_core::signals::{Posted, Program as Signals};
 use kernel_core::stack::{InitialStack, Start};
 use kernel_core::threads::{CoreSet, Threads, Tid};
@@ -246,7 +246,7 @@ fn take_warm(
             return Err(refusal::not_warm());
         }
     }
-    services.keep_room();
+    services.keep_room(ROOM_FRAMES);
     Ok(warm)
 }
 

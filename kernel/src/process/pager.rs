@@ -13,6 +13,7 @@ use kernel_core::addr::VirtAddr;
 use kernel_core::fault::{Access, Cause};
 use kernel_core::program::{Fetch, Outcome, UserSlice};
 use kernel_core::readahead;
+use kernel_core::retention::ROOM_FRAMES;
 use netstack::ids::RequestId;
 use netstack::page::{self, Object};
 use netstack::time::{Instant, Micros};
@@ -112,7 +113,7 @@ impl Process {
         access: Access,
     ) -> Result<(), Stop> {
         // Memory that a running program wants goes before programs that are only kept.
-        services.keep_room();
+        services.keep_room(ROOM_FRAMES);
         // Ends: a fetch that is over leaves a page, or the end of the program.
         loop {
             if let Some(ending) = self.ending {

@@ -173,9 +173,10 @@ pub trait NodeServices {
     /// The objects in the node's memory: files and images that were cast.
     fn objects(&mut self) -> &mut Objects;
 
-    /// Gives memory that is only kept for later to who needs it now: while little is left, images
-    /// that nobody uses go, then warm programs, then images that are arriving.
-    fn keep_room(&mut self);
+    /// Gives memory that is only kept for later to who needs it now: while fewer than `least`
+    /// frames are available, images that nobody uses go, then warm programs, then images that are
+    /// arriving.
+    fn keep_room(&mut self, least: u64);
 
     /// Says which program runs, so that others can be given its pages; `None` before they go.
     fn set_running(&mut self, running: Option<Running>);

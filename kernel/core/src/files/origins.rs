@@ -114,6 +114,17 @@ impl Origins {
         (whole.len() < PATH_MAX).then_some(whole)
     }
 
+    /// Whether it is the directory `/`, below which there is what is the node's own, too.
+    pub fn is_root(&self, shipped: Shipped) -> bool {
+        let path = self
+            .files
+            .get(&key(shipped))
+            .and_then(|origin| origin.path.as_ref());
+        path.is_some_and(|path| {
+            path.first() == Some(&b'/') && path.iter().all(|byte| *byte == b'/')
+        })
+    }
+
     /// The handle by which a file is open in this run; `None` where it is in none.
     ///
     /// # Errors

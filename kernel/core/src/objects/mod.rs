@@ -404,11 +404,10 @@ impl Objects {
     }
 
     /// Makes room for a running program or the kernel: drops images that are not in use, least
-    /// recently used first, while fewer than [`ROOM_FRAMES`] frames are available. Returns the
-    /// pages.
-    pub fn keep_room<M: Machine>(&mut self, machine: &mut M) -> u64 {
+    /// recently used first, while fewer than `least` frames are available. Returns the pages.
+    pub fn keep_room<M: Machine>(&mut self, machine: &mut M, least: u64) -> u64 {
         let mut pages = 0;
-        while !self.list.is_empty() && available(machine) < ROOM_FRAMES {
+        while !self.list.is_empty() && available(machine) < least {
             match self.drop_oldest(machine) {
                 Some(dropped) => pages += dropped,
                 None => break,

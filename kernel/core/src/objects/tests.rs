@@ -363,7 +363,7 @@ proptest! {
                     objects.sweep(&mut machine);
                 }
                 Step::KeepRoom => {
-                    objects.keep_room(&mut machine);
+                    objects.keep_room(&mut machine, ROOM_FRAMES);
                 }
                 Step::Take { number, page } => {
                     if let Some(frame) = objects.take(&mut machine.mem, &id(number), page) {

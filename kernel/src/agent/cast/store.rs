@@ -13,7 +13,7 @@ use kernel_core::addr::{PAGE_SIZE, PhysAddr};
 use kernel_core::objects::{self, ObjectId, Objects, Spec};
 use kernel_core::pagehash;
 use kernel_core::phys::PhysMem;
-use kernel_core::retention::{ProgramId, WarmTable};
+use kernel_core::retention::{ProgramId, ROOM_FRAMES, WarmTable};
 use netstack::broadcast::hashes::Hasher;
 use netstack::broadcast::{self, NoRoom, Store};
 use netstack::ids::CastId;
@@ -128,7 +128,7 @@ impl Store for CastStore<'_, '_> {
         let id = self.entry(cast).ok_or(NoRoom)?.id;
         let machine = &mut Hardware::new();
         // A block must not fail for want of memory that only warm programs have.
-        self.places.warm.keep_room(machine);
+        self.places.warm.keep_room(machine, ROOM_FRAMES);
         let written = self
             .places
             .objects

@@ -9,7 +9,7 @@
 use kernel_core::addr::{PhysAddr, VirtAddr};
 use kernel_core::files::temporary::Temporary;
 use kernel_core::objects::{ObjectId, Objects};
-use kernel_core::retention::{ROOM_FRAMES, WarmTable};
+use kernel_core::retention::WarmTable;
 use netstack::ids::{CallId, LocalRank, Rank, RequestId};
 use netstack::io::{IoOp, SubmitError};
 use netstack::node::{Endpoint, Full};
@@ -172,13 +172,13 @@ impl NodeServices for Node {
         &mut self.objects
     }
 
-    fn keep_room(&mut self) {
+    fn keep_room(&mut self, least: u64) {
         let machine = &mut Hardware::new();
-        self.objects.keep_room(machine);
-        self.warm.keep_room(machine);
-        if mm::frames().usage().available() < ROOM_FRAMES {
+        self.objects.keep_room(machine, least);
+        self.warm.keep_room(machine, least);
+        if mm::frames().usage().available() < least {
             self.casts.let_go_of_images();
-            self.objects.keep_room(machine);
+            self.objects.keep_room(machine, least);
         }
     }
 

@@ -12,6 +12,7 @@ use kernel_core::files::temporary::Kind;
 use kernel_core::files::{Opened, Place};
 use kernel_core::program::UserSlice;
 use kernel_core::readahead::AHEAD_IN_FLIGHT_MAX;
+use kernel_core::retention::ROOM_FRAMES;
 use kernel_core::space::{FileMap, MapRequest, RemapRequest};
 
 use super::Args;
@@ -236,7 +237,7 @@ impl Current<'_> {
         loop {
             self.process
                 .await_flights(self.services, AHEAD_IN_FLIGHT_MAX - 1)?;
-            self.services.keep_room();
+            self.services.keep_room(ROOM_FRAMES);
             let at = self.thread.progress().done.max(start);
             let planned = self.process.memory();
             let planned = planned.plan_hold(&mut Hardware::new(), at, end);

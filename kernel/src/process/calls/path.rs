@@ -372,6 +372,8 @@ impl Current<'_> {
         match self.place_of(directory, &mut path, Last::Name)? {
             Where::Temporary(found) => {
                 self.check_growth()?;
+                self.services
+                    .keep_room(kernel_core::files::temporary::ROOM_FRAMES);
                 let (who, now) = (self.who(), time::of_files());
                 let files = self.services.temporary();
                 files.make_link(&mut Hardware::new(), &target, &found, who, now)?;
@@ -486,7 +488,7 @@ impl Current<'_> {
             Opened::Place(Place::SharedDirectory) => Place::SHARED_PATH.to_vec(),
             Opened::Temporary(open, _) => {
                 let files = self.services.temporary();
-                files.path(files.opened(open)).ok_or(Errno::ENOENT)?
+                files.path(files.opened(open))?
             }
             Opened::Shipped(shipped) => {
                 let handle = self.current(shipped)?.handle;
@@ -627,7 +629,11 @@ impl Current<'_> {
             (_, at::CWD) => Some(self.process.files.working),
             (_, fd) => Some(self.process.files.descriptors.get(fd as u32 as u64)?.opened),
         };
-        if from == Some(Opened::Place(Place::Root)) && !path.is_empty() {
+        let is_root = match from {
+            Some(Opened::Shipped(shipped)) => self.process.files.origins.is_root(shipped),
+            from => from == Some(Opened::Place(Place::Root)),
+        };
+        if is_root && !path.is_empty() {
             path.insert(0, b'/');
             from = None;
         }

@@ -89,9 +89,25 @@ impl Current<'_> {
         }
     }
 
+    /// The same for one more lock.
+    fn check_lock_growth(&mut self) -> Result<(), Errno> {
+        match self.services.exchange().has_room(temporary::LOCK_BYTES) {
+            true => Ok(()),
+            false => Err(Errno::ENOLCK),
+        }
+    }
+
     pub(super) fn open_temporary(&mut self, found: &Found, asked: Open) -> Result<u64, Stop> {
         self.process.files.descriptors.make_room()?;
-        self.check_growth()?;
+        // Of what is there nothing grows but the list of what is open.
+        if found.there().is_err() || asked.is_nameless() {
+            self.check_growth()?;
+        } else {
+            let bytes = self.services.temporary().open_bytes();
+            if !self.services.exchange().has_room(bytes) {
+                return Err(Errno::ENOMEM.into());
+            }
+        }
         let (who, now) = (self.who(), time::of_files());
         let files = self.services.temporary();
         let open = files.open(&mut Hardware::new(), found, asked, who, now)?;
@@ -200,7 +216,7 @@ impl Current<'_> {
         piece: &[u8],
     ) -> Result<(), Stop> {
         // What is only kept for later goes first.
-        self.services.keep_room();
+        self.services.keep_room(temporary::ROOM_FRAMES);
         let files = self.services.temporary();
         let ino = files.opened(open);
         let now = time::of_files();
@@ -218,10 +234,11 @@ impl Current<'_> {
         if !self.process.files.descriptors.get(fd)?.writes() {
             return Err(Errno::EBADF.into());
         }
-        self.services.keep_room();
         let (machine, now) = (&mut Hardware::new(), time::of_files());
         let piece = LOOK_PAGES * PAGE_SIZE;
         loop {
+            self.services
+                .keep_room(temporary::ROOM_FRAMES + 2 * LOOK_PAGES);
             let done = self.written();
             let files = self.services.temporary();
             let ino = files.opened(open);
@@ -399,12 +416,17 @@ impl Current<'_> {
                 asked.write(self, address)?;
             }
             (fcntl::GETLK, _) | (_, 3..) => return Err(Errno::EINVAL.into()),
-            (_, lock::NO_LOCK) => files.unlock(number, open, (range.start, range.end))?,
+            (_, lock::NO_LOCK) => {
+                self.check_lock_growth()?;
+                let files = self.services.temporary();
+                files.unlock(number, open, (range.start, range.end))?;
+            }
             (_, lock::READ_LOCK) if !description.reads() => return Err(Errno::EBADF.into()),
             (_, lock::WRITE_LOCK) if !description.writes() => return Err(Errno::EBADF.into()),
             _ => {
                 let waits = command == fcntl::SETLKW;
                 self.lock_again(waits, |current| {
+                    current.check_lock_growth()?;
                     let files = current.services.temporary();
                     Ok(files.lock(number, open, range)?)
                 })?;
@@ -425,6 +447,7 @@ impl Current<'_> {
             return Ok(0);
         };
         self.lock_again(waits, |current| {
+            current.check_lock_growth()?;
             let files = current.services.temporary();
             Ok(files.lock_whole(open, exclusive)?)
         })?;

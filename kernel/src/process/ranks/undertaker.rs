@@ -169,8 +169,8 @@ impl NodeServices for Undertaker<'_, '_> {
         self.node().objects()
     }
 
-    fn keep_room(&mut self) {
-        self.node().keep_room();
+    fn keep_room(&mut self, least: u64) {
+        self.node().keep_room(least);
     }
 
     fn set_running(&mut self, running: Option<Running>) {

@@ -11,7 +11,7 @@ use netstack::ids::Rank;
 
 use super::node::{
     APPEND, CREAT, EAGAIN, EBADF, EDQUOT, EFBIG, EINVAL, EIO, EMFILE, ENOENT, ENOSPC, EROFS, EXCL,
-    EXDEV, JOB, LINGERS_S, Node, RDONLY, RDWR, WORKER, files, service, service_at, service_of,
+    JOB, LINGERS_S, Node, RDONLY, RDWR, WORKER, files, service, service_at, service_of,
 };
 
 #[test]

@@ -19,6 +19,14 @@ const ENTRIES: u64 = PAGE_SIZE / 8;
 const ENTRY_BITS: u32 = ENTRIES.trailing_zeros();
 /// Frames that must be left for the program whatever it writes: with fewer it would be ended.
 const LEFT_FOR_PROGRAM: u64 = 4 * FRAMES_RESERVED;
+/// Frames that must be there so that a page can be written: its own, and tables on the way to it.
+/// Whoever writes sees to it that what is only kept for later is gone before.
+pub const ROOM_FRAMES: u64 = LEFT_FOR_PROGRAM + LEVELS_MOST + 1;
+/// Levels of tables that any page number has at most.
+const LEVELS_MOST: u64 =
+    (u64::BITS as u64 - PAGE_SIZE.trailing_zeros() as u64).div_ceil(ENTRY_BITS as u64);
+/// Pages that are given back at a time: others want frames meanwhile.
+const CLEARED_AT_A_TIME: u64 = 1 << 18;
 
 /// Frames that all files have, and may have.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,9 +50,11 @@ impl Quota {
         Ok(frame.into_entry())
     }
 
-    /// Frames that can still be had, as the machine is now.
+    /// Frames that can still be had, as the machine is now: what programs have left for their next
+    /// launch goes for it.
     pub(super) fn left<M: Machine>(&self, machine: &mut M) -> u64 {
-        let available = machine.with(|_, frames| frames.usage().available());
+        let usage = machine.with(|_, frames| frames.usage());
+        let available = usage.available() + usage.retained;
         let own = self.most.saturating_sub(self.used);
         own.min(available.saturating_sub(LEFT_FOR_PROGRAM))
     }
@@ -126,6 +136,23 @@ impl Blocks {
         first: u64,
         end: u64,
     ) {
+        let mut at = first;
+        while let Some(page) = self.next(machine.mem(), at).filter(|page| *page < end) {
+            at = page.saturating_add(CLEARED_AT_A_TIME).min(end);
+            self.clear_piece(machine, quota, page, at);
+            machine.pause();
+        }
+        // Tables that have no page are left.
+        self.clear_piece(machine, quota, first, end);
+    }
+
+    fn clear_piece<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        quota: &mut Quota,
+        first: u64,
+        end: u64,
+    ) {
         let Some(root) = self.root.filter(|_| first < end) else {
             return;
         };
@@ -142,10 +169,35 @@ impl Blocks {
         self.pages -= cleared.pages;
     }
 
+    /// The first page from `first` on that has no frame.
+    pub(super) fn next_hole(&self, mem: &impl PhysMem, first: u64) -> u64 {
+        let end = span(self.levels);
+        let Some(root) = self.root.filter(|_| first < end) else {
+            return first;
+        };
+        next_hole(mem, (root, self.levels, 0), first).unwrap_or(end)
+    }
+
     /// The first page from `first` on that has a frame.
     pub(super) fn next(&self, mem: &impl PhysMem, first: u64) -> Option<u64> {
         next_below(mem, (self.root?, self.levels, 0), first)
     }
+}
+
+/// The first page from `first` on, below a node, that has no frame.
+fn next_hole(mem: &impl PhysMem, (at, level, base): Node, first: u64) -> Option<u64> {
+    if level == 0 {
+        return None;
+    }
+    let each = span(level - 1);
+    let begin = first.saturating_sub(base) / each;
+    (begin..ENTRIES).find_map(|index| {
+        let from = base + index * each;
+        match address(mem.read_u64(at.offset(index * 8))) {
+            Some(below) => next_hole(mem, (below, level - 1, from), first),
+            None => Some(from.max(first)),
+        }
+    })
 }
 
 /// How many pages a tree with so many levels of tables has.

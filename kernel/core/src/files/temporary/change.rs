@@ -24,6 +24,11 @@ pub struct Open {
 }
 
 impl Open {
+    /// Whether it makes a file that has no name.
+    pub fn is_nameless(&self) -> bool {
+        self.flags & open::TMPFILE == open::TMPFILE
+    }
+
     /// What open means by the last name of its path.
     pub fn last(&self, path: &[u8]) -> Last {
         let creates = self.flags & open::CREATE != 0;
@@ -74,7 +79,7 @@ impl Temporary {
         if creates && flags & open::DIRECTORY != 0 {
             return Err(Errno::EINVAL);
         }
-        if flags & open::TMPFILE == open::TMPFILE {
+        if asked.is_nameless() {
             return self.open_nameless(found.there()?, asked, who, now);
         }
         let ino = match found {

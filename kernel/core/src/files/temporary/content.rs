@@ -183,13 +183,7 @@ impl Temporary {
         let page = offset / PAGE_SIZE;
         let found = match whence {
             seek::DATA => blocks.next(mem, page).ok_or(Errno::ENXIO)?,
-            _ => {
-                let end = bytes.div_ceil(PAGE_SIZE);
-                let mut pages = page..end;
-                pages
-                    .find(|page| blocks.frame(mem, *page).is_none())
-                    .unwrap_or(end)
-            }
+            _ => blocks.next_hole(mem, page).min(bytes.div_ceil(PAGE_SIZE)),
         };
         let at = (found * PAGE_SIZE).max(offset);
         match whence {

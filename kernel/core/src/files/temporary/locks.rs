@@ -12,6 +12,10 @@ use hearth_abi::errno::Errno;
 /// Ranges of one file that are locked, and open files that have locked it whole.
 const MOST: usize = 256;
 
+/// Bytes of the heap that one more lock of a file may take: a list that is full becomes twice as
+/// long, beside the one before.
+pub const GROWTH_BYTES: u64 = 3 * (MOST * size_of::<Owned>()) as u64;
+
 /// A range of bytes and how it is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeLock {

@@ -27,12 +27,13 @@ mod walk;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+pub use self::blocks::ROOM_FRAMES;
 use self::blocks::{Blocks, Quota};
 pub use self::change::{NewTime, Open};
 pub use self::content::PUNCH_HOLE;
 use self::directory::Directory;
 use self::locks::Locks;
-pub use self::locks::RangeLock;
+pub use self::locks::{GROWTH_BYTES as LOCK_BYTES, RangeLock};
 pub use self::walk::{Found, Last, Name, is_temporary};
 use super::stat::Metadata;
 use crate::addr::PAGE_SIZE;
@@ -254,6 +255,12 @@ impl Temporary {
     /// Frames that the files have.
     pub fn frames(&self) -> u64 {
         self.quota.used
+    }
+
+    /// Bytes of the heap that one more open file may take, of those that are there.
+    pub fn open_bytes(&self) -> u64 {
+        // A list that is full becomes twice as long.
+        3 * ((self.opens.len() + 8) * size_of::<Option<Ino>>()) as u64
     }
 
     /// Bytes of the heap that one more file may take.

@@ -327,6 +327,33 @@ fn rights_count_but_for_root() {
 }
 
 #[test]
+fn a_directory_that_is_too_deep_to_be_named_has_no_path() {
+    let mut world = World::new(4096, USER);
+    let name = "n".repeat(255);
+    let (mut inside, mut longest) = (Ino::ROOT, 0);
+    for _ in 0..40 {
+        let mem = &world.machine.mem;
+        let walk = |last| world.files.walk(mem, inside, name.as_bytes(), last, USER);
+        let found = walk(Last::Name).unwrap();
+        world
+            .files
+            .make_directory(&found, 0o755, USER, NOW)
+            .unwrap();
+        let found = world
+            .files
+            .walk(mem, inside, name.as_bytes(), Last::Target, USER);
+        inside = found.unwrap().there().unwrap();
+        match world.files.path(inside) {
+            Ok(path) => longest = path.len(),
+            Err(error) => assert_eq!(error, Errno::ENAMETOOLONG),
+        }
+    }
+    assert!((3_500..4_096).contains(&longest), "{longest}");
+    assert_eq!(world.files.path(inside), Err(Errno::ENAMETOOLONG));
+    world.end();
+}
+
+#[test]
 fn a_directory_moves_with_what_is_in_it() {
     let mut world = World::new(4096, USER);
     world.mkdir("a", 0o755).unwrap();
@@ -344,7 +371,7 @@ fn a_directory_moves_with_what_is_in_it() {
     let held = world.open("f/b", open::PATH, 0).unwrap();
     world.remove("f/b", true).unwrap();
     world.remove("f", true).unwrap();
-    assert_eq!(world.files.path(inside), None);
+    assert_eq!(world.files.path(inside), Err(Errno::ENOENT));
     let mem = &world.machine.mem;
     for path in [&b".."[..], b"x", b"../x"] {
         let dead = world.files.walk(mem, inside, path, Last::Target, USER);

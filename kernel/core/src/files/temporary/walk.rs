@@ -184,15 +184,21 @@ impl Temporary {
         }
     }
 
-    /// The path of a directory; `None` where it has no name any more.
-    pub fn path(&self, mut at: Ino) -> Option<Vec<u8>> {
-        let mut names = Vec::new();
+    /// The path of a directory. ENOENT where it has no name any more; ENAMETOOLONG where it is as
+    /// deep as nobody can name it.
+    pub fn path(&self, mut at: Ino) -> Result<Vec<u8>, Errno> {
+        let (mut names, mut bytes) = (Vec::new(), PATH.len());
         while at != Ino::ROOT {
             if self.get(at).links == 0 {
-                return None;
+                return Err(Errno::ENOENT);
             }
-            let parent = self.directory(at).ok()?.parent;
-            names.push(self.directory(parent).ok()?.name_of(at)?);
+            let parent = self.directory(at)?.parent;
+            let name = self.directory(parent)?.name_of(at).ok_or(Errno::ENOENT)?;
+            bytes += 1 + name.len();
+            if bytes >= PATH_MAX {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            names.push(name);
             at = parent;
         }
         let mut path = PATH.to_vec();
@@ -200,7 +206,7 @@ impl Temporary {
             path.push(b'/');
             path.extend_from_slice(name);
         }
-        Some(path)
+        Ok(path)
     }
 
     /// What a link leads to.

@@ -196,11 +196,11 @@ impl WarmTable {
     }
 
     /// Makes room for a running program or the kernel: drops programs, least recently used first,
-    /// while fewer than [`ROOM_FRAMES`] frames are available. Returns the pages dropped.
-    pub fn keep_room<M: Machine>(&mut self, machine: &mut M) -> u64 {
+    /// while fewer than `least` frames are available. Returns the pages dropped.
+    pub fn keep_room<M: Machine>(&mut self, machine: &mut M, least: u64) -> u64 {
         let mut pages = 0;
         while !self.entries.is_empty()
-            && machine.with(|_, frames| frames.usage().available()) < ROOM_FRAMES
+            && machine.with(|_, frames| frames.usage().available()) < least
         {
             pages += self.drop_oldest(machine).unwrap_or(0);
         }

@@ -72,7 +72,7 @@ impl Sim {
     /// Running programs take the memory of images.
     pub fn keep_room(&mut self) {
         let mut objects = std::mem::replace(&mut self.objects, Objects::new(0));
-        objects.keep_room(self);
+        objects.keep_room(self, crate::retention::ROOM_FRAMES);
         self.objects = objects;
     }
 

@@ -44,9 +44,9 @@ fn the_least_recently_used_goes_first() {
     world.check();
     // Memory that is wanted: as many go as it takes, in the same order.
     world.squeeze(ROOM_FRAMES - 5);
-    assert_eq!(world.warm.keep_room(&mut world.sim), all[2]);
+    assert_eq!(world.warm.keep_room(&mut world.sim, ROOM_FRAMES), all[2]);
     assert_eq!(held(&world), [all[0], 0, 0]);
-    assert_eq!(world.warm.keep_room(&mut world.sim), 0);
+    assert_eq!(world.warm.keep_room(&mut world.sim, ROOM_FRAMES), 0);
     world.check();
     // One that does not fit by itself is not held.
     world.warm.set_limit(&mut world.sim, 3);

@@ -11,7 +11,7 @@ use crate::objects::{InUse, Kept, ObjectId, Objects, Part, Spec};
 use crate::pagehash::PAGE_BYTES;
 use crate::phys::PhysMem;
 use crate::program::{Fetch, Memory, UserSlice};
-use crate::retention::{Policy, ProgramId, Retained, WarmTable};
+use crate::retention::{Policy, ProgramId, ROOM_FRAMES, Retained, WarmTable};
 use crate::space::{FileMap, Kind, MapRequest};
 use hearth_abi::linux::map;
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl World {
 
     pub fn launch(&mut self, file: usize, policy: Policy, limit: u64) {
         let sim = &mut self.sim;
-        self.warm.keep_room(sim);
+        self.warm.keep_room(sim, ROOM_FRAMES);
         let memory = match self.warm.take(&self.files[file].id) {
             Some(retained) => Memory::relaunch(sim, retained, limit, policy),
             None => {
@@ -173,7 +173,7 @@ impl World {
     ) -> Option<R> {
         let running = self.running.as_mut()?;
         self.sim.keep_room();
-        self.warm.keep_room(&mut self.sim);
+        self.warm.keep_room(&mut self.sim, ROOM_FRAMES);
         let allowed = running.memory.space().find(at).is_some_and(|region| {
             let beyond = matches!(region.kind, Kind::Object { file_end, .. } if at >= file_end);
             region.kind != Kind::Guard && !beyond && access.allowed_by(region.protection)
