@@ -75,8 +75,9 @@ pub struct Network {
     #[arg(long)]
     pub real: bool,
     /// Something that happens, and when, as often as wanted: die:NODE@TIME, and so boot, leave,
-    /// part, mute-out, mute-in, mend, stop, continue, compute, idle, corrupt, tight, kill-cp:NUMBER;
-    /// jump:NODE:TIME@TIME; crash-control@TIME, restart-control, replan, heal
+    /// part, mute-out, mute-in, mend, stop, continue, compute, idle, corrupt, tight;
+    /// kill-cp:NUMBER@TIME; jump:NODE:TIME@TIME; crash-control@TIME, and so restart-control,
+    /// replan, heal
     #[arg(long = "fault", value_name = "WHAT@TIME", value_parser = fault)]
     pub faults: Vec<(u64, Fault)>,
     /// What somebody on the wire does

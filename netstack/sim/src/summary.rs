@@ -91,7 +91,7 @@ impl Summary {
         }
     }
 
-    /// The figures for programs: one object.
+    /// The figures for programs: one object, in which several services have one of their own.
     pub fn to_json(&self, cost: Cost) -> Value {
         let mut all = json!({
             "digest": format!("{:016x}", self.digest),
@@ -106,14 +106,26 @@ impl Summary {
             "memory_bytes": cost.memory_bytes,
         });
         let services = [
-            self.jobs.as_ref().map(jobs::summary::Figures::json),
-            self.casts.as_ref().map(casts::summary::Figures::json),
-            self.exchange.as_ref().map(exchange::summary::Figures::json),
-            self.overlay.as_ref().map(overlay::summary::Figures::json),
+            ("jobs", self.jobs.as_ref().map(jobs::summary::Figures::json)),
+            (
+                "casts",
+                self.casts.as_ref().map(casts::summary::Figures::json),
+            ),
+            (
+                "exchange",
+                self.exchange.as_ref().map(exchange::summary::Figures::json),
+            ),
+            (
+                "overlay",
+                self.overlay.as_ref().map(overlay::summary::Figures::json),
+            ),
         ];
-        for service in services.into_iter().flatten() {
-            if let (Value::Object(all), Value::Object(more)) = (&mut all, service) {
-                all.extend(more);
+        let is_alone = services.iter().filter(|(_, it)| it.is_some()).count() == 1;
+        for (name, figures) in services {
+            match (&mut all, figures) {
+                (Value::Object(all), Some(Value::Object(more))) if is_alone => all.extend(more),
+                (_, Some(figures)) => all[name] = figures,
+                _ => {}
             }
         }
         all

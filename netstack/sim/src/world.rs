@@ -279,7 +279,14 @@ impl World {
         services!(self).try_for_each(|service| service.end(net))
     }
 
+    /// A node that is off, stands still or is out of reach.
+    fn unreached(&self) -> Option<u32> {
+        (0..self.net.control()).find(|node| !self.net.lives(*node))
+    }
+
     fn missing(&mut self) -> String {
+        let heals = self.net.setup.heals_at().is_some();
+        let unreached = self.unreached().filter(|_| heals);
         let World { net, .. } = self;
         let mut missing: Vec<String> = services!(self)
             .filter(|service| !service.is_over(net))
@@ -290,6 +297,7 @@ impl World {
         {
             missing.push(left);
         }
+        missing.extend(unreached.map(|node| format!("n{node} is out of reach")));
         missing.join("; ")
     }
 
@@ -326,7 +334,8 @@ impl World {
                 self.inflict(fault)
             }
             Action::Health => {
-                self.is_healthy = self.is_over() && self.end().is_ok();
+                let all_live = self.unreached().is_none();
+                self.is_healthy = all_live && self.is_over() && self.end().is_ok();
                 let next = self.net.now() + HEALTH_NS;
                 self.net.schedule(next, Action::Health);
                 Ok(())

@@ -70,7 +70,9 @@ struct Record {
     at_once: bool,
     /// All ranks were told to start.
     begun: bool,
-    /// The boots of its nodes when the control node was restarted last.
+    /// It went on over a restart of the control node.
+    adopted: bool,
+    /// The boots of its nodes that were known last before that.
     boots: BTreeMap<NodeId, BootEpoch>,
     outcomes: BTreeMap<Rank, Outcome>,
     ranks: BTreeMap<Rank, RankRecord>,
@@ -161,6 +163,7 @@ impl Operator {
             cancelled: false,
             at_once: false,
             begun: false,
+            adopted: false,
             boots: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             ranks: BTreeMap::new(),
@@ -398,7 +401,7 @@ impl Operator {
                 // Of a cancelled job a rank whose launch never arrived is not launched again.
                 let cancelled = self.records[&job].cancelled;
                 check(
-                    !forgot || cancelled || (booted && !self.records[&job].boots.is_empty()),
+                    !forgot || cancelled || (booted && self.records[&job].adopted),
                     || format!("rank {rank} of job {job} was forgotten by its node ({reason:?})"),
                 )?;
                 self.ended(now, job, rank, Outcome::Lost)
@@ -555,7 +558,8 @@ impl Record {
     /// What is left of it after a restart of the control node.
     fn adopt(&mut self, plan: &Plan, boots: &BTreeMap<NodeId, BootEpoch>) {
         let on = |node: &NodeId| Some((*node, *boots.get(node)?));
-        self.boots = plan.nodes.iter().filter_map(on).collect();
+        self.adopted = true;
+        self.boots.extend(plan.nodes.iter().filter_map(on));
         for number in 0..plan.nodes.len() {
             let rank = Rank(number as u32);
             if !self.outcomes.contains_key(&rank) {
