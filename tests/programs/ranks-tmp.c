@@ -21,14 +21,14 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* Files of this job in /tmp; those of others are told. */
+/* Files of this job in /tmp; those of others are told. Directories are exports. */
 static int there(void) {
     DIR *directory = opendir("/tmp");
     if (!directory)
         fail("opendir");
     int count = 0;
     for (struct dirent *entry; (entry = readdir(directory));) {
-        if (entry->d_name[0] == '.')
+        if (entry->d_type == DT_DIR)
             continue;
         const char *dash = strchr(entry->d_name, '-');
         if (dash && strcmp(dash + 1, job) == 0)

@@ -125,10 +125,12 @@ fn mixed(cluster: &Cluster) -> Result<()> {
     cluster.hearth(&["drop", "--all"])?.expect_code(0)?;
     // A node that holds the program comes first among equals, wherever it stands in the list.
     Launched::good(cluster, &["--nodes", "n3"], &program, &[])?.expect_cold("on n3")?;
+    wait_for_holders(cluster, "hello-cpp", "n3")?;
     Launched::good(cluster, &["-n", "1"], &program, &[])?
         .expect_warm("a node of control's choice")?;
     cluster.hearth(&["drop", &program])?.expect_code(0)?;
     Launched::good(cluster, &["--nodes", "n[0-1]"], &program, &[])?.expect_cold("first")?;
+    wait_for_holders(cluster, "hello-cpp", "n[0-1]")?;
     let few = cluster.hearth(&["run", "-n", "4", "--warm-only", &program])?;
     if few.code() == 0 {
         bail!("--warm-only on four nodes ran although two are warm");
@@ -146,6 +148,7 @@ fn mixed(cluster: &Cluster) -> Result<()> {
         "four ranks printed {:?}",
         lines(&both)
     );
+    wait_for_holders(cluster, "hello-cpp", "n[0-3]")?;
     Launched::good(cluster, &["-n", "4", "--warm-only"], &program, &[])?
         .expect_warm("--warm-only")?;
     Launched::good(cluster, &["-n", "4", "--cold"], &program, &[])?.expect_cold("--cold")?;
