@@ -16,8 +16,8 @@
 //!   else.
 //! - `station`: what both are made of: casts, the outbox, the pacers.
 //! - [`message`]: typed messages; a train of DATA datagrams is one message.
-//! - `cast`: one cast at one station, made of `pull`, `serve`, `blocks`, `roster` and
-//!   `spread`.
+//! - `cast`: one cast at one station: `pulling` and `serving` of blocks, `spreading` of what
+//!   members are told, `way` for how far they are; `roster` has their addresses.
 //!
 //! Invariant: no payload leaves a member before its hash was checked; every table here has a
 //! bound and every wait a limit, so that a cast ends for every living member.

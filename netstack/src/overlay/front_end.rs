@@ -32,7 +32,7 @@ use super::placement::{Host, HostFactors, Layout, Plan, PlanError};
 use super::section::Row;
 use super::stream::{HOLD, MAX_STREAMS, Scope, StreamError, StreamId, StreamSpec, Sync};
 use super::uplink::Io;
-use super::{MAX_CPS, MAX_FRONT_END_CHILDREN, MAX_HEIGHT, wire};
+use super::{CENSUS_EVERY, MAX_CPS, MAX_FRONT_END_CHILDREN, MAX_HEIGHT, wire};
 use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::rng::Rng;
@@ -44,8 +44,8 @@ use crate::wire::key::Key;
 /// Most nodes.
 pub const MAX_NODES: usize = 1 << 17;
 /// How long after its begin a tree is looked at for nodes without a parent, and how often then: by
-/// then all have been in a census.
-const INVITE_AFTER: Micros = Micros::from_secs(12);
+/// then all have been in a census, which has had a fifth of its period to come up the tree.
+const INVITE_AFTER: Micros = Micros(CENSUS_EVERY.0 + CENSUS_EVERY.0 / 5);
 const INVITE_EVERY: Micros = Micros::from_secs(5);
 /// Nodes that are told in one turn.
 const INVITED_AT_ONCE: usize = 256;

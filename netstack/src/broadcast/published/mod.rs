@@ -3,7 +3,7 @@
 //! Source: Chinese patent publication CN 102486739 A, 2012; of the same family US 8,671,134 B2,
 //! 2014 (`docs/methods.md`).
 //!
-//! Its steps, and where they are:
+//! Published are these steps; where they are:
 //!
 //! | step | what | where |
 //! |---|---|---|

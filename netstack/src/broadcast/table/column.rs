@@ -10,8 +10,8 @@ use crate::wire::field::{Reader, Writer};
 
 /// Bytes that describe a column.
 pub(super) const DESCRIPTOR_LEN: usize = 16;
-/// Bytes of a run.
-const RUN_LEN: usize = 28;
+/// Bytes of a run: three numbers of 4 bytes and two of 8.
+const RUN_LEN: usize = 3 * 4 + 2 * 8;
 /// Period of a run whose values never begin again.
 const ENDLESS: u32 = u32::MAX;
 

@@ -13,7 +13,10 @@
 //!
 //! **The order of rounds** is decided by [`Order`] and by nothing else: whom a rank sends to in a
 //! round, whom it receives from, and in which round two ranks meet. To change it, change these
-//! three functions; the property tests beside them say what every order must hold.
+//! three functions, and what the header of `order` and docs/exchange.md say of it. The property
+//! tests beside them say what every order must hold. An exchange is right whatever order each rank
+//! has; it is fast when all have the same. The engine numbers the blocks of the published method by
+//! it, too.
 //!
 //! The blocks themselves are the engine's, which serves the published method as well: `alltoall`
 //! follows the order, `inbound` and `grants` are both ends of a block, `credit` says how much may
