@@ -3,7 +3,8 @@
 //! A buffer has at most 64 fragments, so that a mask of 64 bits names any set of them. Every
 //! fragment that is asked for gets a number in the order of asking, in which they come ([`Order`]).
 //! One is lost
-//! - when one that was asked for [`REORDERED`] numbers later has come (RFC 9002, section 6.1.1),
+//! - when one that was asked for [`REORDERED`] numbers later has come (RFC 9002, section 6.1.1), or
+//!   twice as many each time that one was not lost but only overtaken (as RFC 4653 and Linux do),
 //! - when any later one has come, and it is late by an eighth of a round trip (section 6.1.2); of
 //!   another request, where these do not keep the order, it is late after a time-out,
 //! - when nothing has come for the length of a time-out, which then doubles (RFC 6298, section
@@ -84,6 +85,8 @@ pub(crate) struct Puller<K> {
     next_order: u64,
     /// The latest that has arrived of those that were asked for.
     newest: u64,
+    /// By how many later ones a fragment is overtaken when it counts as lost.
+    reordered: u64,
     /// Losses of fragments up to this order have been answered by a smaller window.
     recovered: u64,
     /// Time-outs since something arrived.
@@ -103,6 +106,7 @@ impl<K: Copy + Ord> Puller<K> {
             under_way: VecDeque::new(),
             next_order: 0,
             newest: 0,
+            reordered: REORDERED,
             recovered: 0,
             timeouts: 0,
             moved: Instant::ZERO,
@@ -191,12 +195,16 @@ impl<K: Copy + Ord> Puller<K> {
 
     /// A fragment has come; the caller knows whether it was there before.
     pub(crate) fn arrived(&mut self, now: Instant, key: K, fragment: u8) {
+        let wanted = self.wanted.get(&key).copied().unwrap_or_default();
+        let is_early = wanted.again & wanted.fragments & 1 << fragment != 0;
         self.not_wanted(key, 1 << fragment);
         let is_it = |asked: &Asked<K>| asked.key == key && asked.fragment == fragment;
         let Some(index) = self.under_way.iter().position(is_it) else {
-            return;
+            return self.overtaken_only(is_early);
         };
         let asked = self.under_way.remove(index).expect("it was just found");
+        let is_soon = now.saturating_since(asked.at) < self.rtt.shortest();
+        self.overtaken_only(asked.why == Why::Again && is_soon);
         if asked.why == Why::Asked {
             self.rtt.sample(now.saturating_since(asked.at));
         }
@@ -209,6 +217,14 @@ impl<K: Copy + Ord> Puller<K> {
                 self.overtake(&asked);
                 self.lose_late(now);
             }
+        }
+    }
+
+    /// One that counted as lost has come before it could have come again.
+    fn overtaken_only(&mut self, is_so: bool) {
+        if is_so {
+            self.reordered = (2 * self.reordered).min(u64::from(self.window.most()));
+            self.window.not_lost();
         }
     }
 
@@ -231,7 +247,7 @@ impl<K: Copy + Ord> Puller<K> {
     /// When one counts as lost, if it does not come; none while it has its turn.
     fn lost_at(&self, asked: &Asked<K>) -> Option<Instant> {
         match asked.passed_by {
-            by if by >= asked.order + REORDERED => Some(Instant::ZERO),
+            by if by >= asked.order + self.reordered => Some(Instant::ZERO),
             0 if asked.order < self.newest => Some(asked.at + self.rtt.timeout()),
             0 => None,
             _ => Some(asked.at + self.rtt.loss_delay()),

@@ -26,6 +26,7 @@ pub(crate) struct RttEstimator {
     smoothed: u64,
     variation: u64,
     latest: u64,
+    shortest: u64,
     /// Nothing was sampled.
     is_assumed: bool,
     answer_delay: Micros,
@@ -48,6 +49,7 @@ impl RttEstimator {
             smoothed: assumed.0,
             variation: assumed.0 / 2,
             latest: assumed.0,
+            shortest: assumed.0,
             is_assumed: true,
             answer_delay,
         }
@@ -56,6 +58,10 @@ impl RttEstimator {
     pub(crate) fn sample(&mut self, rtt: Micros) {
         let rtt = rtt.min(LONGEST).0;
         self.latest = rtt;
+        self.shortest = match self.is_assumed {
+            true => rtt,
+            false => self.shortest.min(rtt),
+        };
         if core::mem::take(&mut self.is_assumed) {
             (self.smoothed, self.variation) = (rtt, rtt / 2);
         } else {
@@ -67,6 +73,11 @@ impl RttEstimator {
     /// What was overtaken is lost so long after it was asked for (RFC 9002, section 6.1.2).
     pub(crate) fn loss_delay(&self) -> Micros {
         Micros(self.smoothed.max(self.latest) + self.late_by().0)
+    }
+
+    /// The shortest that was sampled (RFC 9002, section 5.2: min_rtt): no answer comes sooner.
+    pub(crate) fn shortest(&self) -> Micros {
+        Micros(self.shortest)
     }
 
     /// What comes together comes within this time.

@@ -2,7 +2,8 @@
 //!
 //! Source: RFC 5681, slow start and congestion avoidance, with the initial window of RFC 6928.
 //! A loss halves the window once for all that was under way when it was noticed (RFC 9002, section
-//! 7.3.2); a time-out starts over from the smallest.
+//! 7.3.2), and that is taken back if nothing was lost (RFC 4015, section 3.2); a time-out starts over
+//! from the smallest.
 
 /// The window before anything was heard (RFC 6928).
 const INITIAL: u32 = 10;
@@ -18,6 +19,8 @@ pub(crate) struct Window {
     most: u32,
     /// Arrivals since the last increase in congestion avoidance.
     arrived: u32,
+    /// Size and threshold before the last loss.
+    before: (u32, u32),
 }
 
 impl Window {
@@ -28,6 +31,7 @@ impl Window {
             threshold: most,
             most,
             arrived: 0,
+            before: (0, 0),
         }
     }
 
@@ -35,6 +39,11 @@ impl Window {
     pub(crate) fn set_most(&mut self, most: u32) {
         self.most = most.max(LEAST);
         self.size = self.size.min(self.most);
+    }
+
+    /// Fragments that may ever be under way.
+    pub(crate) fn most(&self) -> u32 {
+        self.most
     }
 
     /// Fragments that may be under way.
@@ -57,9 +66,17 @@ impl Window {
 
     /// One was lost while `in_flight` were under way. To be called once in a round trip.
     pub(crate) fn lost(&mut self, in_flight: u32) {
+        self.before = (self.size, self.threshold);
         self.threshold = (in_flight / 2).max(LEAST);
         self.size = self.threshold;
         self.arrived = 0;
+    }
+
+    /// The last loss was none.
+    pub(crate) fn not_lost(&mut self) {
+        let (size, threshold) = core::mem::take(&mut self.before);
+        self.size = self.size.max(size).min(self.most);
+        self.threshold = self.threshold.max(threshold);
     }
 
     /// Nothing arrived for the length of a time-out.
@@ -67,6 +84,7 @@ impl Window {
         self.threshold = (in_flight / 2).max(LEAST);
         self.size = LEAST;
         self.arrived = 0;
+        self.before = (0, 0);
     }
 }
 
@@ -83,6 +101,9 @@ mod tests {
         assert_eq!(window.size(), 2 * INITIAL);
         window.lost(20);
         assert_eq!(window.size(), 10);
+        window.not_lost();
+        assert_eq!(window.size(), 2 * INITIAL);
+        window.lost(20);
         for _ in 0..10 {
             window.arrived();
         }
