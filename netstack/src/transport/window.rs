@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 5681, slow start and congestion avoidance, with the initial window of RFC 6928.
 //! A loss halves the window once for all that was under way when it was noticed (RFC 9002, section
-//! 7.3.2), and that is taken back if nothing was lost (RFC 4015, section 3.2); a time-out starts over
+//! 7.3.2); that is taken back if nothing was lost (RFC 4015, section 3.2). A time-out starts over
 //! from the smallest.
 
 /// The window before anything was heard (RFC 6928).
