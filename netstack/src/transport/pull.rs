@@ -372,6 +372,31 @@ mod tests {
         let once = masks.fold(0, |all, mask| all | mask).count_ones();
         assert!(!more.is_empty() && count == once, "{asked:?} {more:?}");
     }
+    #[test]
+    fn what_is_only_overtaken_counts_as_lost_but_once() {
+        let mut puller = Puller::new(256, Order::OfAll);
+        let mut now = Instant::ZERO;
+        puller.want(1, all(60));
+        let mut asked_of = [0; 60];
+        let mut lost = Vec::new();
+        while let Some((_, mask)) = puller.poll(now) {
+            let asked: Vec<u8> = (0..60).filter(|bit| mask >> bit & 1 == 1).collect();
+            asked
+                .iter()
+                .for_each(|bit| asked_of[usize::from(*bit)] += 1);
+            now += Micros(1_000);
+            // Four later ones come before the first.
+            let order = asked.iter().skip(1).take(4).chain(asked.first());
+            for fragment in order.chain(asked.iter().skip(5)) {
+                puller.arrived(now, 1, *fragment);
+            }
+            lost.push(puller.reordered);
+        }
+        assert_eq!(puller.reordered, 2 * REORDERED, "{lost:?}");
+        assert_eq!(asked_of, [1; 60]);
+        assert!(puller.window.size() >= 40, "{}", puller.window.size());
+    }
+
     use crate::rng::Rng;
 
     fn all(fragments: u32) -> u64 {
