@@ -566,7 +566,8 @@ impl Memory {
         self.tables -= freed.tables;
     }
 
-    /// Maps a frame that `fill` has filled, which finds zeros in it; `false` when memory is used up.
+    /// Maps a frame that `fill`, which finds zeros in it, has filled; `false` when memory is used
+    /// up.
     fn map_frame<M: Machine>(
         &mut self,
         machine: &mut M,
