@@ -384,6 +384,11 @@ impl FrameAllocator {
         self.usage
     }
 
+    /// Frames that can be given out.
+    pub fn available(&self) -> u64 {
+        self.usage.available()
+    }
+
     /// Work done since start.
     pub fn counters(&self) -> Counters {
         self.counters

@@ -135,7 +135,7 @@ impl Link {
         while let Some(event) = self.node.poll_event() {
             self.events.push(event);
         }
-        self.now = self.now + TURN;
+        self.now += TURN;
     }
 
     fn until(&mut self, what: &str, is_it: impl Fn(&Event) -> bool) -> Result<(), String> {

@@ -134,6 +134,8 @@ impl Current<'_> {
         self.process
             .signals
             .enter(&mut self.thread.signals, signal, &action);
+        // What it blocks now another thread may take.
+        self.process.offer_signals();
         registers.rip = action.handler;
         registers.rsp = place.frame;
         registers.rdi = signal.into();
@@ -164,6 +166,7 @@ impl Current<'_> {
         self.process
             .signals
             .set_mask(&mut self.thread.signals, frame.mask);
+        self.process.offer_signals();
         if let Ok(stack) = AltStack::from_bytes(&frame.stack)
             && !self.thread.signals.stack.holds(frame.registers.rsp)
         {

@@ -291,8 +291,8 @@ impl Current<'_> {
     fn page_fault(&mut self, address: u64, code: u64, again: bool) -> Result<(), Stop> {
         let access = Access::from_error_code(code);
         let is_zeroed = core::mem::take(&mut self.thread.zeroed);
-        // It may have come while the thread waited.
-        if again && self.process.is_there(address, access) {
+        // It may have come while the thread waited, for the lock or for the page.
+        if (again || cores::count() > 1) && self.process.is_there(address, access) {
             return Ok(());
         }
         // Other cores have the lock meanwhile. They may take what was zeroed: then it is zeroed

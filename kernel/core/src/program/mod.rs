@@ -320,12 +320,13 @@ impl Memory {
         address: u64,
         access: Access,
     ) -> Outcome {
-        if self.available(machine) <= fault::FRAMES_RESERVED {
+        let mut available = self.available(machine);
+        if available <= fault::FRAMES_RESERVED {
             self.shed(machine);
+            available = self.available(machine);
         }
         let mem = machine.mem();
         let leaf = VirtAddr::try_new(address).and_then(|at| self.table.translate(mem, at));
-        let available = self.available(machine);
         match fault::decide(&self.space, address, access, leaf, available) {
             Decision::Kill(cause) => Outcome::Kill(cause),
             Decision::Stale { page } => {
@@ -409,8 +410,11 @@ impl Memory {
         }
     }
 
-    /// brk: the exact new break.
+    /// brk: the exact new break; the old one where there is no room for what it must split.
     pub fn brk<M: Machine>(&mut self, machine: &mut M, wanted: u64) -> u64 {
+        if self.room_to_cut(machine).is_err() {
+            return self.space.brk(0).0;
+        }
         let (now, released) = self.space.brk(wanted);
         self.release(machine, released);
         now
@@ -575,10 +579,12 @@ impl Memory {
         attributes: Attributes,
         fill: impl FnOnce(&mut M::Mem, PhysAddr),
     ) -> bool {
-        if self.available(machine) <= fault::FRAMES_RESERVED {
-            return false;
-        }
-        let Some(frame) = machine.with(|mem, frames| frames.alloc(mem, self.owner)) else {
+        let own = self.own_left();
+        let frame = machine.with(|mem, frames| {
+            let available = frames.available().min(own);
+            (available > fault::FRAMES_RESERVED).then(|| frames.alloc(mem, self.owner))
+        });
+        let Some(frame) = frame.flatten() else {
             return false;
         };
         // Other cores use a page as soon as it is mapped.
@@ -680,9 +686,13 @@ impl Memory {
 
     /// Frames this program can still get, the kernel's reserve included.
     fn available<M: Machine>(&self, machine: &mut M) -> u64 {
+        frames_left(machine).min(self.own_left())
+    }
+
+    /// What its own limit leaves it, the kernel's reserve included.
+    fn own_left(&self) -> u64 {
         let own = self.pages_max.saturating_sub(self.committed());
-        let own = own.saturating_add(fault::FRAMES_RESERVED);
-        frames_left(machine).min(own)
+        own.saturating_add(fault::FRAMES_RESERVED)
     }
 
     /// Presents the held pages around `page` that belong to its region.
@@ -710,7 +720,7 @@ impl Memory {
 
 /// Frames of the machine that can be given out.
 fn frames_left<M: Machine>(machine: &mut M) -> u64 {
-    machine.with(|_, frames| frames.usage().available())
+    machine.with(|_, frames| frames.available())
 }
 
 /// First and last address of a range that is not empty.

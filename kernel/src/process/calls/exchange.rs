@@ -444,8 +444,10 @@ impl Current<'_> {
             if !spins {
                 return Err(Stop::news_until(deadline));
             }
-            // Others on this core have a turn in between.
-            if self.process.threads.len() > 1 && micros != 0 {
+            // Others have a turn in between: on this core, or, as only one core at a time is in the
+            // kernel, on another where another rank may be what this one waits for.
+            let is_alone = self.process.threads.len() == 1 && self.process.spec.ranks == 1;
+            if !is_alone && micros != 0 {
                 return Err(Stop::news_until(time::now()));
             }
             self.poll();

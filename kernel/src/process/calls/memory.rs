@@ -6,7 +6,7 @@
 //! the range, and are not cut short when the program is to end.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{advice, map, prot};
+use hearth_abi::linux::{advice, map, mremap, prot};
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
 use kernel_core::files::temporary::Kind;
 use kernel_core::files::{Opened, Place};
@@ -98,14 +98,19 @@ impl Current<'_> {
         if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
             return Err(Errno::EINVAL.into());
         }
+        let is_fixed = request.flags & map::FIXED != 0;
         let begun = self.thread.progress.and_then(|progress| progress.mapped);
         let address = match begun {
             Some(address) => address,
             None => {
                 let mut machine = Attended::new(self.services);
+                // What is at a fixed address stays until all of the file is there.
                 let whole = MapRequest {
+                    address: if is_fixed { 0 } else { request.address },
                     protection: prot::READ | prot::WRITE,
-                    flags: request.flags & !map::SHARED | map::PRIVATE | map::ANONYMOUS,
+                    flags: request.flags & !(map::SHARED | map::FIXED)
+                        | map::PRIVATE
+                        | map::ANONYMOUS,
                     ..request
                 };
                 let address = self.process.memory().mmap(&mut machine, whole)?;
@@ -123,7 +128,22 @@ impl Current<'_> {
                 if is_shared {
                     memory.seal(address, request.length)?;
                 }
-                Ok(address)
+                if !is_fixed {
+                    return Ok(address);
+                }
+                let into_place = RemapRequest {
+                    address,
+                    length: request.length,
+                    new_length: request.length,
+                    flags: mremap::MAYMOVE | mremap::FIXED,
+                    new_address: request.address,
+                };
+                let placed = memory.mremap(&mut machine, &into_place);
+                if placed.is_err() {
+                    memory.munmap(&mut machine, address, request.length)?;
+                }
+                self.forget_shared();
+                Ok(placed?)
             }
             Err(stop @ Stop::Errno(_)) => {
                 memory.munmap(&mut machine, address, request.length)?;

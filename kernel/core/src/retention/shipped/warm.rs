@@ -199,9 +199,7 @@ impl WarmTable {
     /// while fewer than `least` frames are available. Returns the pages dropped.
     pub fn keep_room<M: Machine>(&mut self, machine: &mut M, least: u64) -> u64 {
         let mut pages = 0;
-        while !self.entries.is_empty()
-            && machine.with(|_, frames| frames.usage().available()) < least
-        {
+        while !self.entries.is_empty() && machine.with(|_, frames| frames.available()) < least {
             pages += self.drop_oldest(machine).unwrap_or(0);
         }
         pages
