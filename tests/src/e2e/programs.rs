@@ -126,8 +126,8 @@ fn calls(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A program that ignores that its files, processes and threads were refused exits with 0: the command says
-/// so.
+/// A program that ignores that its files, processes and threads were refused exits with 0: the
+/// command says so.
 fn refused(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ignores-refusals");
     let done = cluster

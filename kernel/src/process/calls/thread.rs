@@ -133,7 +133,8 @@ impl Current<'_> {
         self.leave_robust_mutexes()?;
         if self.thread.clear_tid != 0 {
             let address = self.thread.clear_tid;
-            // It may be a lock that others take at this moment. Nobody is told of what is not there.
+            // It may be a lock that others take at this moment. Nobody is told of what is not
+            // there.
             match self.change_word(address, |_| 0) {
                 Ok(_) | Err(Stop::Errno(_)) => {}
                 Err(stop) => return Err(stop),
