@@ -170,6 +170,9 @@ const PACKAGING: &[Package] = &[program(
     "a minimal Debian system to try the package on",
 )];
 
+/// What only `cargo xtask test --full` needs, for its size: without it programs are left out.
+const WHOLE: &[Package] = &[program("golang-go", "go", "test programs in Go")];
+
 /// The packages of which nothing was found on this machine.
 pub fn missing() -> Vec<Package> {
     missing_of(PACKAGES)
@@ -183,6 +186,11 @@ pub fn missing_for_benchmarks() -> Vec<Package> {
 /// Those of them that only `cargo xtask test --only package` needs.
 pub fn missing_for_packaging() -> Vec<Package> {
     missing_of(PACKAGING)
+}
+
+/// Those of them that only `cargo xtask test --full` needs.
+pub fn missing_for_whole_test() -> Vec<Package> {
+    missing_of(WHOLE)
 }
 
 fn missing_of(packages: &[Package]) -> Vec<Package> {

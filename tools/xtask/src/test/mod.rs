@@ -144,6 +144,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let full = full.transpose()?;
     crate::setup::run(workspace, &crate::setup::Options::default())
         .context("setting the machine up")?;
+    if options.full {
+        crate::setup::for_whole_test().context("setting the machine up for the whole test")?;
+    }
     let parts = Part::value_variants().iter().copied();
     let is_wanted = |part: &Part| match &options.only[..] {
         [] => full.is_some() || !LONG_PARTS.contains(part),
