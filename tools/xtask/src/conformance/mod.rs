@@ -31,7 +31,7 @@ const LABEL: &str = "conform";
 /// The suites of POSIX; several cases run at a time, on a node each.
 const POSIX: Suite = Suite {
     exceptions: "tests/conformance-exceptions.txt",
-    sampled: 20,
+    sampled: 80,
     nodes: Nodes {
         count: 4,
         cores: 2,
@@ -44,7 +44,7 @@ const POSIX: Suite = Suite {
 /// take as much memory on Linux.
 const MPI: Suite = Suite {
     exceptions: "tests/mpi-exceptions.txt",
-    sampled: 13,
+    sampled: 60,
     nodes: Nodes {
         count: 2 * mpich::RANKS_MOST,
         cores: 1,
@@ -74,7 +74,7 @@ const NOT_COMPILED: i32 = 127;
 struct Suite {
     /// Cases that do not pass on a node, each with a reason.
     exceptions: &'static str,
-    /// Of so many cases one is in the sample.
+    /// Cases of the sample.
     sampled: usize,
     nodes: Nodes,
     /// For those that are [`Case::is_large`].
@@ -104,6 +104,8 @@ pub struct Case {
     limit_s: u32,
     /// It needs more memory than the nodes of its suite have.
     is_large: bool,
+    /// It takes too long for a sample.
+    is_long: bool,
     kind: Kind,
 }
 
@@ -139,6 +141,9 @@ pub struct Options {
     /// Run a sample, as each test run does
     #[arg(long)]
     sample: bool,
+    /// Which sample of MPICH's suite; a test run has the number of its commit
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "sample")]
+    rotate: u64,
 }
 
 /// `cargo xtask conformance`.
@@ -158,7 +163,7 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     let cases: Vec<Case> = cases.into_iter().filter(wanted).collect();
     let cases = match options.sample {
-        true => suite.sample(cases),
+        true => suite.sample(cases, options.rotate),
         false => cases,
     };
     let checks = suite.run(workspace, &cases)?;
@@ -175,7 +180,7 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
 /// As [`main`]; that the suite cannot be had here is told, and no error.
 pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
     match suite::posix(workspace) {
-        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases)),
+        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases, 0)),
         Err(error) => {
             say(LABEL, &format!("left out: {error:#}"));
             Ok(Checks::default())
@@ -183,12 +188,13 @@ pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
     }
 }
 
-/// Programs with MPI of ours.
+/// Programs with MPI of ours, and the sample of MPICH's suite that has this number.
 ///
 /// # Errors
 /// As [`main`].
-pub fn check_mpi(workspace: &Workspace) -> Result<Checks> {
-    MPI.run(workspace, &mpich::ours(workspace))
+pub fn check_mpi(workspace: &Workspace, number: u64) -> Result<Checks> {
+    let sample = MPI.sample(mpich::all(workspace)?, number);
+    MPI.run(workspace, &[mpich::ours(workspace), sample].concat())
 }
 
 /// Those of ours are a piece, and so is each folder of MPICH's suite, which takes hours on emulated
@@ -201,7 +207,7 @@ pub const MPI_PIECES: u32 = 1 + mpich::FOLDERS.len() as u32;
 /// As [`main`].
 pub fn check_mpi_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
     match piece.checked_sub(1) {
-        None => check_mpi(workspace),
+        None => MPI.run(workspace, &mpich::ours(workspace)),
         Some(folder) => {
             let folder = mpich::FOLDERS[folder as usize];
             MPI.run(workspace, &mpich::cases(workspace, &[folder])?)
@@ -236,8 +242,12 @@ fn exceptions(workspace: &Workspace, file: &str) -> Result<BTreeMap<String, Stri
 }
 
 impl Suite {
-    fn sample(&self, cases: Vec<Case>) -> Vec<Case> {
-        cases.into_iter().step_by(self.sampled).collect()
+    /// One of the samples: those with all numbers have all cases that are short.
+    fn sample(&self, cases: Vec<Case>, number: u64) -> Vec<Case> {
+        let cases: Vec<Case> = cases.into_iter().filter(|case| !case.is_long).collect();
+        let step = cases.len().div_ceil(self.sampled).max(1);
+        let first = (number % step as u64) as usize;
+        cases.into_iter().skip(first).step_by(step).collect()
     }
 
     /// Those of the cases that count.
@@ -466,5 +476,37 @@ impl Drop for Cluster {
         if self.is_up {
             let _ = self.command(UP_LIMIT_S, &["down"]).output();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_all_numbers_have_all_short_cases_once() {
+        let case = |number: usize| Case {
+            name: number.to_string(),
+            program: PathBuf::new(),
+            ranks: 1,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            limit_s: 1,
+            is_large: false,
+            is_long: number == 7,
+            kind: Kind::Mpi { ends_with: 0 },
+        };
+        let all: Vec<Case> = (0..200).map(case).collect();
+        let sample = |number| MPI.sample(all.clone(), number);
+        let mut names: Vec<String> = Vec::new();
+        for number in 0..4 {
+            let sample = sample(number);
+            assert!((49..=50).contains(&sample.len()), "{}", sample.len());
+            names.extend(sample.into_iter().map(|case| case.name));
+        }
+        names.sort_by_key(|name| name.parse::<usize>().unwrap_or(0));
+        let wanted = all.iter().filter(|case| !case.is_long);
+        assert!(names.iter().eq(wanted.map(|case| &case.name)));
+        assert_eq!(sample(4)[0].name, sample(0)[0].name);
     }
 }

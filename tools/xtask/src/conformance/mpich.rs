@@ -70,11 +70,18 @@ const LARGE: [&str; 4] = [
     "pt2pt/manylmt",
     "pt2pt/sendself",
 ];
+/// Most ranks of a case of the sample: emulated nodes share the processors of one machine.
+const RANKS_OF_SAMPLE: usize = 5;
+/// Cases of as few ranks that took more than 20 seconds, whatever their arguments.
+const LONG: [&str; 2] = ["coll/allgatherv4", "coll/allredmany"];
 
-/// Programs of `tests/mpi`: their ranks, and what they end with.
-const OURS: [(&str, usize, i32); 7] = [
-    ("exchange.c", 6, 0),
+/// Programs of `tests/mpi`: their ranks, and what they end with. Exchanges are tried where the
+/// ranks are no power of two.
+const OURS: [(&str, usize, i32); 9] = [
+    ("exchange.c", 3, 0),
+    ("exchange.c", 5, 0),
     ("exchange.c", 7, 0),
+    ("exchange.c", 13, 0),
     ("flood.c", 3, 0),
     ("windows.c", 3, 0),
     ("fortran.f90", 3, 0),
@@ -92,6 +99,7 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
         environment: Vec::new(),
         limit_s: OUR_LIMIT_S,
         is_large: false,
+        is_long: false,
         kind: Kind::Mpi { ends_with },
     };
     OURS.iter().map(case).collect()
@@ -101,7 +109,8 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
 fn compile_ours(workspace: &Workspace) -> Result<()> {
     let folder = built(workspace).join("ours");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    for (file, ..) in OURS {
+    let files: BTreeSet<&str> = OURS.iter().map(|(file, ..)| *file).collect();
+    for file in files {
         let compiler = match file.ends_with(".c") {
             true => "bin/mpicc",
             false => "bin/mpifort",
@@ -164,6 +173,7 @@ fn read(folder: &str, line: &str) -> Option<Case> {
     let name = format!("{folder}/{program}");
     let mut case = Case {
         is_large: LARGE.contains(&name.as_str()),
+        is_long: LONG.contains(&name.as_str()) || ranks > RANKS_OF_SAMPLE,
         name,
         program: PathBuf::from(folder).join(program),
         ranks,
@@ -246,7 +256,8 @@ mod tests {
     fn a_line_has_ranks_arguments_and_variables() {
         let case = read("coll", "allred 7 arg=-count=10 env=A=b").expect("a case");
         assert_eq!(case.name, "coll/allred");
-        assert_eq!((case.ranks, case.is_large), (7, false));
+        assert_eq!((case.ranks, case.is_large, case.is_long), (7, false, true));
+        assert!(!read("coll", "allred 4").expect("a case").is_long);
         assert_eq!(case.arguments, ["-count=10"]);
         assert_eq!(case.environment, ["A=b"]);
         assert!(read("coll", "# allred 4").is_none());
