@@ -14,6 +14,7 @@ mod suite;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,7 +25,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::limited::say;
 use crate::test::checks::Checks;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, output_of};
 
 /// What stands before lines of this part.
 const LABEL: &str = "conform";
@@ -144,6 +145,9 @@ pub struct Options {
     /// Which sample of MPICH's suite; a test run has the number of its commit
     #[arg(long, value_name = "N", default_value_t = 0, requires = "sample")]
     rotate: u64,
+    /// Lose one of so many frames between nodes, at random
+    #[arg(long, value_name = "N")]
+    lose_one_of: Option<NonZeroU32>,
 }
 
 /// `cargo xtask conformance`.
@@ -166,7 +170,7 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
         true => suite.sample(cases, options.rotate),
         false => cases,
     };
-    let checks = suite.run(workspace, &cases)?;
+    let checks = suite.run(workspace, &cases, options.lose_one_of)?;
     println!("{} passed, {} failed", checks.passed, checks.failed);
     match checks.failed {
         0 => Ok(()),
@@ -180,7 +184,7 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
 /// As [`main`]; that the suite cannot be had here is told, and no error.
 pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
     match suite::posix(workspace) {
-        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases, 0)),
+        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases, 0), None),
         Err(error) => {
             say(LABEL, &format!("left out: {error:#}"));
             Ok(Checks::default())
@@ -194,25 +198,30 @@ pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
 /// As [`main`].
 pub fn check_mpi(workspace: &Workspace, number: u64) -> Result<Checks> {
     let sample = MPI.sample(mpich::all(workspace)?, number);
-    MPI.run(workspace, &[mpich::ours(workspace), sample].concat())
+    MPI.run(workspace, &[mpich::ours(workspace), sample].concat(), None)
 }
 
 /// Those of ours are a piece, and so is each folder of MPICH's suite, which takes hours on emulated
-/// nodes.
-pub const MPI_PIECES: u32 = 1 + mpich::FOLDERS.len() as u32;
+/// nodes; then come [`LOSSY_FOLDERS`].
+pub const MPI_PIECES: u32 = 1 + (mpich::FOLDERS.len() + LOSSY_FOLDERS.len()) as u32;
+/// Folders that are run once more while one of so many frames is lost.
+const LOSSY_FOLDERS: [&str; 2] = ["coll", "pt2pt"];
+const LOSE_ONE_OF: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
 /// One of those pieces.
 ///
 /// # Errors
 /// As [`main`].
 pub fn check_mpi_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
-    match piece.checked_sub(1) {
-        None => MPI.run(workspace, &mpich::ours(workspace)),
-        Some(folder) => {
-            let folder = mpich::FOLDERS[folder as usize];
-            MPI.run(workspace, &mpich::cases(workspace, &[folder])?)
-        }
-    }
+    let Some(folder) = piece.checked_sub(1) else {
+        return MPI.run(workspace, &mpich::ours(workspace), None);
+    };
+    let folder = folder as usize;
+    let (folder, loss) = match folder.checked_sub(mpich::FOLDERS.len()) {
+        None => (mpich::FOLDERS[folder], None),
+        Some(lossy) => (LOSSY_FOLDERS[lossy], Some(LOSE_ONE_OF)),
+    };
+    MPI.run(workspace, &mpich::cases(workspace, &[folder])?, loss)
 }
 
 /// All of the POSIX test suite.
@@ -220,7 +229,7 @@ pub fn check_mpi_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
 /// # Errors
 /// As [`main`].
 pub fn check_all(workspace: &Workspace) -> Result<Checks> {
-    POSIX.run(workspace, &suite::posix(workspace)?)
+    POSIX.run(workspace, &suite::posix(workspace)?, None)
 }
 
 /// The exceptions: `NAME REASON` a line.
@@ -280,8 +289,13 @@ impl Suite {
         Ok(counted)
     }
 
-    /// Runs those cases on nodes that count.
-    fn run(&self, workspace: &Workspace, cases: &[Case]) -> Result<Checks> {
+    /// Runs those cases on nodes that count; `loss`: one of so many frames is lost.
+    fn run(
+        &self,
+        workspace: &Workspace,
+        cases: &[Case],
+        loss: Option<NonZeroU32>,
+    ) -> Result<Checks> {
         let counted = self.counted(workspace, cases)?;
         let (large, most): (Vec<Case>, Vec<Case>) =
             counted.into_iter().partition(|case| case.is_large);
@@ -290,14 +304,23 @@ impl Suite {
             let Some(nodes) = nodes.filter(|_| !cases.is_empty()) else {
                 continue;
             };
-            all.add(self.run_on(workspace, nodes, &cases)?);
+            all.add(self.run_on(workspace, nodes, &cases, loss)?);
         }
         Ok(all)
     }
 
-    fn run_on(&self, workspace: &Workspace, nodes: &Nodes, counted: &[Case]) -> Result<Checks> {
+    fn run_on(
+        &self,
+        workspace: &Workspace,
+        nodes: &Nodes,
+        counted: &[Case],
+        loss: Option<NonZeroU32>,
+    ) -> Result<Checks> {
         let exceptions = exceptions(workspace, self.exceptions)?;
         let cluster = Cluster::up(workspace, nodes)?;
+        if let Some(loss) = loss {
+            cluster.lose_one_of(loss)?;
+        }
         let done = AtomicUsize::new(0);
         let on_nodes = each(nodes.cases, counted, |case| {
             let status = cluster.run(case);
@@ -333,6 +356,11 @@ impl Suite {
                 (_, true) => excepted += 1,
                 (status, false) => checks.fail(format!("{} ends with {status}", case.name)),
             }
+        }
+        if loss.is_some() {
+            let lost = cluster.lost()?;
+            ensure!(lost > 0, "no frame was lost");
+            say(LABEL, &format!("{lost} frames were lost"));
         }
         cluster.down()?;
         let (passed, failed) = (checks.passed, checks.failed);
@@ -459,6 +487,46 @@ impl Cluster {
             (Some(code), Kind::Mpi { ends_with }) if code == *ends_with => 0,
             (code, _) => code.unwrap_or(TIMED_OUT),
         }
+    }
+
+    /// A command inside the network namespace of the machines.
+    fn in_namespace(&self) -> Result<Command> {
+        let words = ["list", "--machines", "--json"];
+        let output = self.command(UP_LIMIT_S, &words).output()?;
+        let machines: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .context("hearth list --machines --json is no JSON")?;
+        let pid = machines[0]["process"]["pid"].as_u64();
+        let pid = pid.context("hearth list --machines --json names no process of a machine")?;
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &pid.to_string(), "-n"]);
+        if !nix::unistd::geteuid().is_root() {
+            command.args(["-U", "--preserve-credentials"]);
+        }
+        Ok(command)
+    }
+
+    /// From now on one of so many frames that pass the switches is lost, at random.
+    fn lose_one_of(&self, frames: NonZeroU32) -> Result<()> {
+        let rules = format!(
+            "table bridge loss {{ chain forward {{ type filter hook forward priority 0; \
+             numgen random mod {frames} == 0 counter drop; }}; }}"
+        );
+        let status = self.in_namespace()?.args(["nft", &rules]).status();
+        let status = status.context("starting nft; `cargo xtask setup` installs it")?;
+        ensure!(status.success(), "nft: {status}");
+        Ok(())
+    }
+
+    /// How many frames were lost.
+    fn lost(&self) -> Result<u64> {
+        let mut command = self.in_namespace()?;
+        let output = command.args(["nft", "list", "table", "bridge", "loss"]);
+        let text = output_of(output)?;
+        let mut words = text
+            .split_whitespace()
+            .skip_while(|word| *word != "packets");
+        let count = words.nth(1).and_then(|word| word.parse().ok());
+        count.with_context(|| format!("nft list table bridge loss has no count: {text}"))
     }
 
     fn down(mut self) -> Result<()> {

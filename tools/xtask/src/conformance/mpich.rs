@@ -62,6 +62,8 @@ pub const RANKS_MOST: usize = 10;
 const OUR_LIMIT_S: u32 = 120;
 /// Longest time of a case of the suite; what a line names is for processors that are not emulated.
 const LIMIT_S: u32 = 900;
+/// And of those that move gigabytes.
+const LARGE_LIMIT_S: u32 = 3_600;
 /// Cases that need more memory than most nodes of the suite have: 320 MB in one piece, buffers for
 /// a hundred types, 2.2 GB.
 const LARGE: [&str; 4] = [
@@ -70,10 +72,30 @@ const LARGE: [&str; 4] = [
     "pt2pt/manylmt",
     "pt2pt/sendself",
 ];
+/// Programs with rounds for processors that are not emulated: their sources, how often they do the
+/// same, and how often here. Nothing else of them is changed.
+const ROUNDS: [(&str, &str, &str); 2] = [
+    (
+        "coll/nonblocking3.c",
+        "#define MAIN_ITERATIONS (100000)",
+        "#define MAIN_ITERATIONS (2000)",
+    ),
+    (
+        "pt2pt/sendflood.c",
+        "#define LOOP_COUNT  100000",
+        "#define LOOP_COUNT  5000",
+    ),
+];
 /// Most ranks of a case of the sample: emulated nodes share the processors of one machine.
 const RANKS_OF_SAMPLE: usize = 5;
-/// Cases of as few ranks that took more than 20 seconds, whatever their arguments.
-const LONG: [&str; 2] = ["coll/allgatherv4", "coll/allredmany"];
+/// Cases of as few ranks that took 20 seconds and more on a busy machine, whatever their arguments.
+const LONG: [&str; 5] = [
+    "coll/allgatherv4",
+    "coll/allredmany",
+    "coll/p_gather",
+    "coll/reduce",
+    "coll/uoplong",
+];
 
 /// Programs of `tests/mpi`: their ranks, and what they end with. Exchanges are tried where the
 /// ranks are no power of two.
@@ -171,15 +193,16 @@ fn read(folder: &str, line: &str) -> Option<Case> {
     let program = words.next().filter(|word| !word.starts_with(['#', '@']))?;
     let ranks: usize = words.next()?.parse().ok()?;
     let name = format!("{folder}/{program}");
+    let is_large = LARGE.contains(&name.as_str());
     let mut case = Case {
-        is_large: LARGE.contains(&name.as_str()),
+        is_large,
         is_long: LONG.contains(&name.as_str()) || ranks > RANKS_OF_SAMPLE,
         name,
         program: PathBuf::from(folder).join(program),
         ranks,
         arguments: Vec::new(),
         environment: Vec::new(),
-        limit_s: LIMIT_S,
+        limit_s: if is_large { LARGE_LIMIT_S } else { LIMIT_S },
         kind: Kind::Mpi { ends_with: 0 },
     };
     for word in words {
@@ -196,6 +219,25 @@ fn read(folder: &str, line: &str) -> Option<Case> {
 
 fn built(workspace: &Workspace) -> PathBuf {
     workspace.target().join("mpi/tests")
+}
+
+/// Writes the sources of [`ROUNDS`] where `make` looks first.
+fn write_fewer_rounds(workspace: &Workspace) -> Result<()> {
+    for (file, many, few) in ROUNDS {
+        let from = mpi::test_suite(workspace).join(file);
+        let text = fs::read_to_string(&from).with_context(|| from.display().to_string())?;
+        ensure!(
+            text.matches(many).count() == 1,
+            "{} has not one {many:?}",
+            from.display()
+        );
+        let (to, text) = (built(workspace).join(file), text.replace(many, few));
+        // `make` compiles what is newer.
+        if !fs::read(&to).is_ok_and(|old| old == text.as_bytes()) {
+            fs::write(&to, text).with_context(|| to.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// Configures the suite, and compiles the programs of these cases.
@@ -218,12 +260,18 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
         command.args(["--enable-fortran=all", "--disable-dependency-tracking"]);
         output_of(command.stderr(Stdio::null()))?;
     }
+    write_fewer_rounds(workspace)?;
     let mut programs: BTreeMap<&Path, BTreeSet<String>> = BTreeMap::new();
     for case in cases.iter().filter(|case| !is_ours(case)) {
         let name = super::suite::name_of(&case.program);
         let parent = case.program.parent().unwrap_or(&folder);
         programs.entry(parent).or_default().insert(name);
     }
+    // What all its programs of Fortran 2008 need it compiles within MPICH's own build alone.
+    make(
+        &folder.join("util"),
+        &["am_libmtest_f08_la_OBJECTS=mtest_f08.lo", "libmtest_f08.la"],
+    );
     let all = programs.len();
     for (number, (parent, names)) in programs.into_iter().enumerate() {
         let name = parent.strip_prefix(&folder).unwrap_or(parent).display();
@@ -235,17 +283,22 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
                 names.len()
             ),
         );
-        // One that does not compile is told by its case.
-        let _ = Command::new("make")
-            .args(["--keep-going", "--silent", "-j2"])
-            .args(names)
-            .current_dir(parent)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        make(parent, &names);
     }
     Ok(())
+}
+
+/// What does not compile is told by its case.
+fn make(folder: &Path, words: &[&str]) {
+    let _ = Command::new("make")
+        .args(["--keep-going", "--silent", "-j2"])
+        .args(words)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
 }
 
 #[cfg(test)]
