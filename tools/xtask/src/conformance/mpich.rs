@@ -74,7 +74,18 @@ const LARGE: [&str; 4] = [
 ];
 /// Programs with rounds for processors that are not emulated: their sources, how often they do the
 /// same, and how often here. Nothing else of them is changed.
-const ROUNDS: [(&str, &str, &str); 2] = [
+const ROUNDS: [(&str, &str, &str); 4] = [
+    // Twice as many as there are contexts, so that one that leaks shows.
+    (
+        "comm/ctxalloc.c",
+        "for (i = 0; i < 1000; i++)",
+        "for (i = 0; i < 20; i++)",
+    ),
+    (
+        "comm/ctxsplit.c",
+        "int nLoop = 100000;",
+        "int nLoop = 4096;",
+    ),
     (
         "coll/nonblocking3.c",
         "#define MAIN_ITERATIONS (100000)",
@@ -86,15 +97,35 @@ const ROUNDS: [(&str, &str, &str); 2] = [
         "#define LOOP_COUNT  5000",
     ),
 ];
+/// Folders of the samples of each test run: all of their cases have been run.
+const SAMPLED: [&str; 15] = [
+    "coll",
+    "comm",
+    "cxx/coll",
+    "cxx/comm",
+    "cxx/datatype",
+    "datatype",
+    "errors/coll",
+    "errors/comm",
+    "errors/datatype",
+    "errors/group",
+    "errors/pt2pt",
+    "f77/coll",
+    "f77/comm",
+    "f77/datatype",
+    "pt2pt",
+];
 /// Most ranks of a case of the sample: emulated nodes share the processors of one machine.
 const RANKS_OF_SAMPLE: usize = 5;
 /// Cases of as few ranks that took 20 seconds and more on a busy machine, whatever their arguments.
-const LONG: [&str; 5] = [
+const LONG: [&str; 7] = [
     "coll/allgatherv4",
     "coll/allredmany",
     "coll/p_gather",
     "coll/reduce",
     "coll/uoplong",
+    "comm/too_many_comms",
+    "pt2pt/probe_unexp",
 ];
 
 /// Programs of `tests/mpi`: their ranks, and what they end with. Exchanges are tried where the
@@ -121,7 +152,7 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
         environment: Vec::new(),
         limit_s: OUR_LIMIT_S,
         is_large: false,
-        is_long: false,
+        is_sampled: true,
         kind: Kind::Mpi { ends_with },
     };
     OURS.iter().map(case).collect()
@@ -196,7 +227,10 @@ fn read(folder: &str, line: &str) -> Option<Case> {
     let is_large = LARGE.contains(&name.as_str());
     let mut case = Case {
         is_large,
-        is_long: LONG.contains(&name.as_str()) || ranks > RANKS_OF_SAMPLE,
+        is_sampled: SAMPLED.contains(&folder)
+            && ranks <= RANKS_OF_SAMPLE
+            && !is_large
+            && !LONG.contains(&name.as_str()),
         name,
         program: PathBuf::from(folder).join(program),
         ranks,
@@ -309,8 +343,11 @@ mod tests {
     fn a_line_has_ranks_arguments_and_variables() {
         let case = read("coll", "allred 7 arg=-count=10 env=A=b").expect("a case");
         assert_eq!(case.name, "coll/allred");
-        assert_eq!((case.ranks, case.is_large, case.is_long), (7, false, true));
-        assert!(!read("coll", "allred 4").expect("a case").is_long);
+        assert_eq!(
+            (case.ranks, case.is_large, case.is_sampled),
+            (7, false, false)
+        );
+        assert!(read("coll", "allred 4").expect("a case").is_sampled);
         assert_eq!(case.arguments, ["-count=10"]);
         assert_eq!(case.environment, ["A=b"]);
         assert!(read("coll", "# allred 4").is_none());
