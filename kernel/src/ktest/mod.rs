@@ -22,6 +22,7 @@ mod monitoring;
 mod mutants;
 mod network;
 mod packets;
+mod page_cost;
 mod peer;
 mod platform;
 mod program;

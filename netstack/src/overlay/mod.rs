@@ -99,6 +99,7 @@ const ASKS_LEAST: u32 = 4;
 /// A process that was not asked to do anything for so long was not running; it blames nobody for
 /// it.
 const STALL: Micros = Micros::from_millis(1_500);
+const _: () = assert!(BEAT_EVERY.0 < STALL.0);
 /// How often a parent tells the front end of its children.
 pub const CENSUS_EVERY: Micros = Micros::from_secs(10);
 /// How soon messages are repeated that need an answer; doubles up to [`RETRY_SLOWEST`].

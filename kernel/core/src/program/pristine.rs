@@ -122,11 +122,8 @@ impl Memory {
         };
         match copy {
             Some(copy) => {
-                let copy = copy.into_entry();
-                machine.mem().copy_frame(leaf.frame, copy);
-                let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
-                let replaced = self.table.replace(machine.mem(), page, copy, attributes);
-                replaced.expect("a data page is a small page that is mapped");
+                machine.mem().copy_frame(leaf.frame, copy.address());
+                self.replace(machine, page, copy);
                 self.pristine.put(page, leaf.frame);
                 self.counts.used += u64::from(leaf.attributes.ahead);
             }
@@ -137,6 +134,9 @@ impl Memory {
                     .protect(machine.mem(), page, Protection::ReadWrite);
                 changed.expect("the page is mapped");
                 self.discarded += 1;
+                if leaf.attributes.protection != Protection::None {
+                    machine.invalidate(page, page);
+                }
             }
         }
         if warm {
@@ -144,9 +144,6 @@ impl Memory {
             self.pages += 1;
         }
         self.charge(0);
-        if leaf.attributes.protection != Protection::None {
-            machine.invalidate(page, page);
-        }
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use super::room::{CHILD_BYTES, STREAM_BYTES};
 use super::section::Section;
 use super::stream::StreamId;
 use super::uplink::Io;
-use super::{CENSUS_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STALL};
+use super::{BEAT_EVERY, CENSUS_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STALL};
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
 use crate::time::{Instant, Micros};
@@ -646,6 +646,11 @@ impl Hub {
         }
         if !self.children.is_empty() {
             at = at.min(self.next_census);
+        }
+        // Who does not look for long cannot tell a child's silence from its own.
+        let look_at = self.acted_at + BEAT_EVERY;
+        if look_at < at && self.children.values().any(Child::must_report) {
+            at = look_at;
         }
         let silent_at = |heard_at: Instant| heard_at + patience() + Micros(1);
         if silent_at(self.heard_floor) < at {
