@@ -75,7 +75,7 @@ const LARGE: [&str; 4] = [
 /// Programs with rounds for processors that are not emulated: their sources, how often they do the
 /// same, and how often here. Nothing else of them is changed.
 const ROUNDS: [(&str, &str, &str); 4] = [
-    // Twice as many as there are contexts, so that one that leaks shows.
+    // About twice as many as there are contexts, so that one that leaks shows.
     (
         "comm/ctxalloc.c",
         "for (i = 0; i < 1000; i++)",
