@@ -128,9 +128,13 @@ const LONG: [&str; 7] = [
     "pt2pt/probe_unexp",
 ];
 
-/// Programs of `tests/mpi`: their ranks, and what they end with. Exchanges are tried where the
-/// ranks are no power of two.
-const OURS: [(&str, usize, i32); 9] = [
+/// Programs of `tests/mpi`: their ranks, and what they end with. Collectives are tried where
+/// the ranks are no power of two.
+const OURS: [(&str, usize, i32); 13] = [
+    ("collectives.c", 3, 0),
+    ("collectives.c", 5, 0),
+    ("collectives.c", 7, 0),
+    ("collectives.c", 13, 0),
     ("exchange.c", 3, 0),
     ("exchange.c", 5, 0),
     ("exchange.c", 7, 0),
