@@ -481,7 +481,10 @@ impl Cluster {
         let Ok(output) = output else {
             return TIMED_OUT;
         };
-        let found_none = || String::from_utf8_lossy(&output.stdout).contains("No Errors");
+        let found_none = || {
+            let said = String::from_utf8_lossy(&output.stdout).to_lowercase();
+            said.contains("no errors")
+        };
         match (output.status.code(), &case.kind) {
             (Some(0), Kind::Mpi { .. }) if !found_none() => -1,
             (Some(code), Kind::Mpi { ends_with }) if code == *ends_with => 0,

@@ -301,6 +301,7 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
     write_fewer_rounds(workspace)?;
     let mut programs: BTreeMap<&Path, BTreeSet<String>> = BTreeMap::new();
     for case in cases.iter().filter(|case| !is_ours(case)) {
+        unlink_older(&case.program, &mpi::prefix(workspace).join("lib/libmpi.a"));
         let name = super::suite::name_of(&case.program);
         let parent = case.program.parent().unwrap_or(&folder);
         programs.entry(parent).or_default().insert(name);
@@ -325,6 +326,17 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
         make(parent, &names);
     }
     Ok(())
+}
+
+/// Removes a program that was linked before this library was made: `make` does not know of it.
+fn unlink_older(program: &Path, library: &Path) {
+    let made = |path: &Path| fs::metadata(path).and_then(|of| of.modified());
+    if let (Ok(linked), Ok(library)) = (made(program), made(library))
+        && linked < library
+    {
+        // One that cannot be removed stays as it is.
+        let _ = fs::remove_file(program);
+    }
 }
 
 /// What does not compile is told by its case.
