@@ -162,8 +162,13 @@ impl Current<'_> {
             // What has arrived is looked at first.
             self.poll();
         }
-        let posted = self.services.exchange().post(time::now(), op);
-        self.poll();
+        let now = time::now();
+        let exchange = self.services.exchange();
+        let posted = exchange.post(now, op);
+        // Most receives are only noted: programs post them ahead, and look when they wait.
+        if kind != Kind::Receive || exchange.is_due(now) {
+            self.poll();
+        }
         match posted {
             // The probe found nothing.
             Err(Errno::EAGAIN) => Ok(0),

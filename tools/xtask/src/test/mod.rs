@@ -98,7 +98,7 @@ enum Part {
     Kernel,
     /// Programs of a POSIX test suite on nodes: a sample
     Conformance,
-    /// Programs with MPI on nodes; with `--full` MPICH's test suite too
+    /// Programs with MPI on nodes, and a sample of MPICH's test suite; with `--full` all of it
     Mpi,
     /// What takes bytes from the network, fuzzed for a minute
     Fuzz,
@@ -305,7 +305,9 @@ impl Part {
             Self::MpiLibrary => runs(Box::new(|| {
                 crate::build::mpi::build(workspace).map(|()| None)
             })),
-            Self::Mpi => runs(Box::new(|| conformance::check_mpi(workspace).map(Some))),
+            Self::Mpi => runs(Box::new(|| {
+                conformance::check_mpi(workspace, commit_number(workspace)).map(Some)
+            })),
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));
