@@ -3,12 +3,13 @@
 //!
 //! A case of POSIX counts that passes on Linux here and needs no second process. It must then pass
 //! on a node, unless a file of exceptions says why it does not; cases of MPI all count. Neighbours:
-//! [`suite`] and [`mpich`] find and compile the cases, `test` runs a sample each time and all with
-//! `--full`.
+//! [`suite`] and [`mpich`] find and compile the cases, [`files`] runs tests of file systems, `test`
+//! runs a sample each time and all with `--full`.
 //!
 //! Invariant: a case that is listed and passes is told; one that is not listed and fails is a
 //! failure; what could not be run is no pass.
 
+mod files;
 mod mpich;
 mod suite;
 
@@ -136,6 +137,9 @@ pub struct Options {
     /// Run MPICH's own test suite instead; `cargo xtask build --mpi` comes first
     #[arg(long, conflicts_with = "suite")]
     mpi: bool,
+    /// Run fsx and pjdfstest instead, which test file systems
+    #[arg(long, conflicts_with_all = ["suite", "mpi", "only"])]
+    files: bool,
     /// Run only cases with this word in their names
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
@@ -155,6 +159,23 @@ pub struct Options {
 /// # Errors
 /// A case fails that is not an exception, or the suite cannot be had.
 pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
+    let checks = match options {
+        Options {
+            files: true,
+            sample: true,
+            ..
+        } => files::check_sample(workspace)?,
+        Options { files: true, .. } => files::check_all(workspace)?,
+        _ => run_suite(workspace, options)?,
+    };
+    println!("{} passed, {} failed", checks.passed, checks.failed);
+    match checks.failed {
+        0 => Ok(()),
+        failed => bail!("{failed} cases failed:\n{}", checks.what_failed.join("\n")),
+    }
+}
+
+fn run_suite(workspace: &Workspace, options: &Options) -> Result<Checks> {
     let suite = if options.mpi { &MPI } else { &POSIX };
     let cases = match &options.suite {
         _ if options.mpi => [mpich::ours(workspace), mpich::all(workspace)?].concat(),
@@ -170,26 +191,23 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
         true => suite.sample(cases, options.rotate),
         false => cases,
     };
-    let checks = suite.run(workspace, &cases, options.lose_one_of)?;
-    println!("{} passed, {} failed", checks.passed, checks.failed);
-    match checks.failed {
-        0 => Ok(()),
-        failed => bail!("{failed} cases failed:\n{}", checks.what_failed.join("\n")),
-    }
+    suite.run(workspace, &cases, options.lose_one_of)
 }
 
-/// The sample of the POSIX test suite, for each run of the tests.
+/// Samples of the POSIX test suite and of the tests of file systems, for each run of the tests.
 ///
 /// # Errors
-/// As [`main`]; that the suite cannot be had here is told, and no error.
+/// As [`main`]; that a suite cannot be had here is told, and no error.
 pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
-    match suite::posix(workspace) {
-        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases, 0), None),
+    let mut checks = match suite::posix(workspace) {
+        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases, 0), None)?,
         Err(error) => {
             say(LABEL, &format!("left out: {error:#}"));
-            Ok(Checks::default())
+            Checks::default()
         }
-    }
+    };
+    checks.add(files::check_sample(workspace)?);
+    Ok(checks)
 }
 
 /// Programs with MPI of ours, and the sample of MPICH's suite that has this number.
@@ -224,12 +242,18 @@ pub fn check_mpi_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
     MPI.run(workspace, &mpich::cases(workspace, &[folder])?, loss)
 }
 
-/// All of the POSIX test suite.
+/// The POSIX test suite is a piece, and so are the tests of file systems.
+pub const PIECES: u32 = 2;
+
+/// One of those pieces, whole.
 ///
 /// # Errors
 /// As [`main`].
-pub fn check_all(workspace: &Workspace) -> Result<Checks> {
-    POSIX.run(workspace, &suite::posix(workspace)?, None)
+pub fn check_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
+    match piece {
+        0 => POSIX.run(workspace, &suite::posix(workspace)?, None),
+        _ => files::check_all(workspace),
+    }
 }
 
 /// The exceptions: `NAME REASON` a line.

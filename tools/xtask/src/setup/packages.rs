@@ -137,6 +137,11 @@ const PACKAGES: &[Package] = &[
         "cpio",
         "the Linux node that `bench boot` compares with",
     ),
+    file(
+        "btrfs-progs",
+        &["/sbin/mkfs.btrfs", "/usr/sbin/mkfs.btrfs"],
+        "a file system with a quota, for a test of the I/O service",
+    ),
 ];
 
 /// What `bench broadcast` compares with; users need none of it.

@@ -96,7 +96,7 @@ enum Part {
     EndToEnd,
     /// The kernel's own tests in QEMU
     Kernel,
-    /// Programs of a POSIX test suite on nodes: a sample
+    /// Programs of a POSIX test suite and tests of file systems on nodes: a sample
     Conformance,
     /// Programs with MPI on nodes, and a sample of MPICH's test suite; with `--full` all of it
     Mpi,
