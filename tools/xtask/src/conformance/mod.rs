@@ -33,6 +33,7 @@ const LABEL: &str = "conform";
 /// The suites of POSIX; several cases run at a time, on a node each.
 const POSIX: Suite = Suite {
     exceptions: "tests/conformance-exceptions.txt",
+    exceptions_most: 5,
     sampled: 80,
     nodes: Nodes {
         count: 4,
@@ -46,6 +47,7 @@ const POSIX: Suite = Suite {
 /// take as much memory on Linux.
 const MPI: Suite = Suite {
     exceptions: "tests/mpi-exceptions.txt",
+    exceptions_most: 3,
     sampled: 60,
     nodes: Nodes {
         count: 2 * mpich::RANKS_MOST,
@@ -69,6 +71,8 @@ const CLUSTER: &str = "conformance";
 const UP_LIMIT_S: u32 = 120;
 /// Exit status of a node's own end of a program that ran too long, and of a command that did.
 const TIMED_OUT: i32 = 124;
+/// So many cases say something of their suite.
+const MANY: usize = 400;
 /// In place of the exit status of a program that could not be compiled.
 const NOT_COMPILED: i32 = 127;
 
@@ -76,6 +80,8 @@ const NOT_COMPILED: i32 = 127;
 struct Suite {
     /// Cases that do not pass on a node, each with a reason.
     exceptions: &'static str,
+    /// How many of a hundred cases that count they may be, where at least [`MANY`] do.
+    exceptions_most: usize,
     /// Cases of a sample, or a few more.
     sampled: usize,
     nodes: Nodes,
@@ -321,6 +327,17 @@ impl Suite {
         loss: Option<NonZeroU32>,
     ) -> Result<Checks> {
         let counted = self.counted(workspace, cases)?;
+        let exceptions = exceptions(workspace, self.exceptions)?;
+        let excepted = counted
+            .iter()
+            .filter(|case| exceptions.contains_key(&case.name));
+        let (excepted, count) = (excepted.count(), counted.len());
+        ensure!(
+            count < MANY || excepted * 100 <= count * self.exceptions_most,
+            "{excepted} of {count} cases are exceptions: at most {} of a hundred may be ({})",
+            self.exceptions_most,
+            self.exceptions
+        );
         let (large, most): (Vec<Case>, Vec<Case>) =
             counted.into_iter().partition(|case| case.is_large);
         let mut all = Checks::default();
