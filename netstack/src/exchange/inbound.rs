@@ -9,7 +9,7 @@
 //! where its caller says so, and a question after silence want to be told that. Nothing is asked
 //! for again because of silence alone: what waits at a busy sender would come twice.
 //!
-//! Neighbours: [`super::alltoall`] and [`super::letters`] have one of these for each block they
+//! Neighbours: [`super::alltoall`] and [`super::tagged`] have one of these for each block they
 //! receive; [`super::grants`] is the other end.
 //!
 //! Invariant: a packet is taken once, and no more is asked for than the caller allows.

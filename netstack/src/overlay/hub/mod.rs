@@ -8,8 +8,8 @@
 //! - `leaving`: the tree is taken down.
 //!
 //! A child reports once a second by itself, and is lost when it was silent for [`LOST_AFTER`].
-//! Nobody asks it, so it has no [`crate::transport::liveness`], which takes nobody for dead that was
-//! not asked. A hub that was itself not running for [`STALL`] begins to wait anew.
+//! Nobody asks it, so it has no [`crate::transport::liveness`], which takes nobody for dead that
+//! was not asked. A hub that was itself not running for [`STALL`] begins to wait anew.
 //!
 //! Invariant: what a hub keeps is bounded, in links ([`Room::children`]) and in bytes of open ticks
 //! ([`Room::ticks`]); see [`super::room`].
