@@ -22,7 +22,7 @@ use super::group::{Members, Together};
 use super::incoming::Receiving;
 use super::io::Io;
 use super::letters::{Letters, Sending};
-use super::liveness::{Liveness, Verdict};
+use super::liveness::{COMPUTES, INTERVAL, Liveness, Verdict};
 use super::message::{BlockId, Body, Item, Loss, NUMBER_MASK, Packet};
 use super::numbers::Numbers;
 use super::outbox::Outbox;
@@ -31,23 +31,26 @@ use super::published::steps::EarlyReports;
 use super::rounds::{Order, ranks_of_a_leaf};
 use super::{
     Among, BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, MAX_OPS, MAX_RANKS,
-    Memory, Op, OpId, PostError, Side, wire,
+    MAX_TOGETHER, Memory, Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
-/// Ranks that are ready for exchanges that this one has not begun, beside two of each rank.
-const MAX_EARLY: usize = 256;
-/// Tokens of barriers that this rank has not reached, by context, number and rank.
-const MAX_EARLY_TOKENS: usize = 256;
+/// Ranks that are ready for exchanges that this one has not begun, beside two of each rank: one for
+/// each exchange that may be posted.
+const MAX_EARLY: usize = MAX_TOGETHER;
+/// Tokens of barriers that this rank has not reached, by context, number and rank: one for each
+/// barrier that may be posted.
+const MAX_EARLY_TOKENS: usize = MAX_TOGETHER;
 /// A barrier that is not done so long after a rank was lost needs that rank. Where a token was lost
 /// its sender may be done with the barrier, and answers who asks for it when it looks at its
 /// network: once a second while its program computes. That is twice in this time.
 const BARRIER_WITHIN: Micros = Micros::from_millis(2_500);
-/// Looks at who is there after which an exchange has others watched.
-const WATCH_TURN: u32 = 4;
-/// Bytes of most control datagrams, for the pace.
+/// Looks at who is there after which an exchange has others watched: a rank that computes has
+/// looked once by then.
+const WATCH_TURN: u32 = (COMPUTES.0 / INTERVAL.0) as u32;
+/// Bytes of most control datagrams, for the pace: the envelope, an item, and some.
 const CONTROL: usize = 48;
 
 /// See the module.
@@ -340,7 +343,7 @@ impl Endpoint {
         }
         // Fewer find room at the port beside all that may come, and wait there for no longer than
         // their senders do for an answer.
-        if ready.len() > io.credit.total() as usize / 2 {
+        if ready.len() > io.credit.window() as usize / 2 {
             io.credit.assume_unasked(now);
         }
         for (rank, bytes) in ready {

@@ -38,7 +38,8 @@ use crate::time::Instant;
 mod probes;
 mod room;
 
-/// Most messages that wait to be received, of all ranks.
+/// Most messages that wait to be received, of all ranks: without any bytes they take 256 KB of what
+/// is known of them.
 const MAX_UNEXPECTED: usize = 4096;
 /// Where the bytes of a message that waits are.
 #[derive(Debug)]
