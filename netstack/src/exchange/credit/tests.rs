@@ -15,10 +15,13 @@ fn flow(credit: &mut Credit, packets: u32) {
 }
 
 #[test]
-fn windows_begin_small_and_end_at_a_share_of_the_port() {
+fn windows_are_a_share_of_the_port_and_begin_small_where_it_is_not_known() {
+    let mut unknown = Credit::new(0, 0);
+    assert_eq!(unknown.window(), BATCH);
+    flow(&mut unknown, 1_000);
+    assert_eq!(unknown.window(), 124);
     let mut credit = Credit::new(FAST, 0);
-    assert_eq!(credit.window(), BATCH);
-    assert_eq!(credit.opening(), BATCH);
+    assert_eq!((credit.window(), credit.opening()), (124, BATCH));
     flow(&mut credit, 1_000);
     assert_eq!(credit.window(), 124);
     assert_eq!((credit.room(), credit.batch()), (166, BATCH));
