@@ -3,7 +3,8 @@
 //! make it fastest.
 //!
 //! Key types: [`Mount`], [`Guests`]. The program is `musl-linux-files-time`, the nodes' own
-//! compiled for Linux. Neighbours: [`super::ganesha`] serves; `super::super::linux` makes the system.
+//! compiled for Linux. Neighbours: [`super::ganesha`] serves; `super::super::linux` makes the
+//! system.
 //!
 //! Invariant: where the server or a guest cannot be had every case is refused, and says why. Guests
 //! mount anew before each measurement: nothing is in their memory.
