@@ -380,7 +380,7 @@ impl Exchange {
 
     /// The program was told how a request has ended. Of a probe that keeps a message that message
     /// is still known by the request.
-    pub fn told(&mut self, request: u32) {
+    pub fn acknowledge(&mut self, request: u32) {
         if let Some(op) = self.posted.remove(&request).and_then(|of| of.claim()) {
             self.claims.insert(request, op);
         }

@@ -1,7 +1,7 @@
 //! Handlers of signals: how a program enters one, and how it comes back.
 //!
 //! Neighbours: `kernel_core::signals` says which signal is next, what lies in a frame and what is
-//! believed of it; [`super::turn`] has signals delivered before the program runs on,
+//! believed of it; [`super::run_loop`] has signals delivered before the program runs on,
 //! [`super::calls`] has the system calls.
 //!
 //! Invariant: a frame is written and read through the program's own page table. A program that has

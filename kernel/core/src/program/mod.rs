@@ -484,7 +484,7 @@ impl Memory {
                     let class = leaf.attributes.class;
                     let of_file = !matches!(class, Class::Private | Class::SharedMemory);
                     for frame in frames_of(&leaf) {
-                        claimed += u64::from(frames.claim(frame));
+                        claimed += u64::from(frames.take(frame));
                         lost += u64::from(of_file);
                     }
                 }
@@ -566,7 +566,7 @@ impl Memory {
     fn free_deferred<M: Machine>(&mut self, machine: &mut M) {
         let freed = machine.with(|_, frames| frames.free_deferred());
         self.pages -= freed.pages;
-        self.warm -= freed.lent;
+        self.warm -= freed.borrowed;
         self.tables -= freed.tables;
     }
 

@@ -128,7 +128,7 @@ impl Memory {
                 self.counts.used += u64::from(leaf.attributes.ahead);
             }
             None => {
-                machine.with(|_, frames| frames.claim(leaf.frame));
+                machine.with(|_, frames| frames.take(leaf.frame));
                 let changed = self
                     .table
                     .protect(machine.mem(), page, Protection::ReadWrite);
@@ -202,7 +202,7 @@ impl Memory {
             let mut pages = 0;
             machine.with(|mem, frames| {
                 let tables = &mut Deferring(frames);
-                table.sift(mem, tables, (first, last), |Deferring(frames), leaf| {
+                table.classify(mem, tables, (first, last), |Deferring(frames), leaf| {
                     let class = leaf.attributes.class;
                     let warm = frames.state(leaf.frame).0 == State::Retained;
                     if !warm || leaf.accessed || class == Class::Private {
@@ -226,7 +226,7 @@ impl Memory {
 
 /// Gives back a frame of a running program; returns whether it was launched on it.
 pub(super) fn free_of(frames: &mut FrameAllocator, frame: PhysAddr) -> bool {
-    let warm = frames.claim(frame);
+    let warm = frames.take(frame);
     frames.free(Frame::from_entry(frame));
     warm
 }

@@ -268,7 +268,7 @@ impl Current<'_> {
             self.read_user(UserSlice::new(start, length as u64)?, &mut bytes[..length])?;
             let (words, _) = bytes[..length].as_chunks();
             ranks.extend(words.iter().copied().map(u32::from_le_bytes).map(Rank));
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         let group = Group::listed(ranks).map_err(|error| match error {
             GroupError::Memory => Errno::ENOMEM,
@@ -340,7 +340,7 @@ impl Current<'_> {
                 offset: u64::from_le_bytes(*offset),
                 bytes: u64::from_le_bytes(*bytes),
             }));
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         Ok(parts)
     }
@@ -380,7 +380,7 @@ impl Current<'_> {
                 }
             };
             rest = rest.after(there);
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         Ok(())
     }
@@ -417,7 +417,7 @@ impl Current<'_> {
                 match self.services.exchange().state(request) {
                     State::Finished(status) if any => {
                         self.tell((list, statuses), (place, 0), &status)?;
-                        self.services.exchange().told(request);
+                        self.services.exchange().acknowledge(request);
                         return Ok(place as u64 + 1);
                     }
                     State::Pending => {
@@ -456,7 +456,7 @@ impl Current<'_> {
                 return Err(Stop::news_until(time::now()));
             }
             self.poll();
-            self.process.look_for_end(self.services)?;
+            self.process.check_cancelled(self.services)?;
         }
         if any {
             return Ok(0);
@@ -464,7 +464,7 @@ impl Current<'_> {
         for (place, &request) in requests.iter().enumerate() {
             if let State::Finished(status) = self.services.exchange().state(request) {
                 self.tell((list, statuses), (place, place), &status)?;
-                self.services.exchange().told(request);
+                self.services.exchange().acknowledge(request);
                 // An entry that is told is none when this begins anew.
                 self.thread.progress().done += 1;
             }

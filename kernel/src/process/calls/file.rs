@@ -92,7 +92,7 @@ impl Current<'_> {
             }
             pages += 1;
             if pages % LOOK_PAGES == 0 {
-                self.look_up()?;
+                self.poll_and_check()?;
             }
         }
         if let Stored::Temporary(open) = file
@@ -293,7 +293,7 @@ impl Current<'_> {
             Stored::Shared(object) => self.write_shared(object, at, piece)?,
             Stored::Temporary(open) => self.write_temporary(open, at, piece)?,
         }
-        self.look_up()?;
+        self.poll_and_check()?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! brk, mmap, mremap, munmap, mprotect, madvise.
 //!
 //! The calls that change a range do so in steps of a table's pages, and look at the network in
-//! between when it is time ([`Attended`]): however much memory a program has, it cannot keep its
+//! between when it is time ([`Polling`]): however much memory a program has, it cannot keep its
 //! node from its duties. They touch each page that is in memory and each table once, however long
 //! the range, and are not cut short when the program is to end.
 
@@ -19,16 +19,16 @@ use super::Args;
 use super::buffers::Buffers;
 use super::file::Stored;
 use crate::mm::Hardware;
-use crate::process::attended::Attended;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
+use crate::process::polling::Polling;
 
 impl Current<'_> {
     pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {
         Ok(self
             .process
             .memory()
-            .brk(&mut Attended::new(self.services), wanted))
+            .brk(&mut Polling::new(self.services), wanted))
     }
 
     pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
@@ -47,7 +47,7 @@ impl Current<'_> {
             fd: fd as i32,
         };
         if flags & map::ANONYMOUS != 0 {
-            let mut machine = Attended::new(self.services);
+            let mut machine = Polling::new(self.services);
             return Ok(self.process.memory().mmap(&mut machine, request)?);
         }
         if let Some(shipped) = self.shipped(fd)? {
@@ -71,7 +71,7 @@ impl Current<'_> {
             bytes: self.process.files.names.file(file).bytes,
             offset,
         };
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         Ok(self
             .process
             .memory()
@@ -103,7 +103,7 @@ impl Current<'_> {
         let address = match begun {
             Some(address) => address,
             None => {
-                let mut machine = Attended::new(self.services);
+                let mut machine = Polling::new(self.services);
                 // What is at a fixed address stays until all of the file is there.
                 let whole = MapRequest {
                     address: if is_fixed { 0 } else { request.address },
@@ -120,7 +120,7 @@ impl Current<'_> {
         };
         let to = UserSlice::new(address, request.length)?;
         let read = read(self, to);
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         let memory = self.process.memory();
         match read {
             Ok(_) => {
@@ -180,7 +180,7 @@ impl Current<'_> {
 
     pub(super) fn munmap(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, ..] = args;
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         self.process
             .memory()
             .munmap(&mut machine, address, length)?;
@@ -190,7 +190,7 @@ impl Current<'_> {
 
     pub(super) fn mprotect(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, protection, ..] = args;
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         self.process
             .memory()
             .mprotect(&mut machine, address, length, protection)?;
@@ -206,7 +206,7 @@ impl Current<'_> {
             flags,
             new_address,
         };
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         let address = self.process.memory().mremap(&mut machine, &request)?;
         self.forget_shared();
         Ok(address)
@@ -229,7 +229,7 @@ impl Current<'_> {
                 Ok(0)
             }
             advice::DO_NOT_NEED | advice::FREE => {
-                let mut machine = Attended::new(self.services);
+                let mut machine = Polling::new(self.services);
                 let memory = self.process.memory();
                 if advice == advice::FREE {
                     memory.space().check_anonymous(address, length)?;
@@ -256,7 +256,7 @@ impl Current<'_> {
     fn hold(&mut self, start: u64, end: u64) -> Result<(), Stop> {
         loop {
             self.process
-                .await_flights(self.services, AHEAD_IN_FLIGHT_MAX - 1)?;
+                .await_requests(self.services, AHEAD_IN_FLIGHT_MAX - 1)?;
             self.services.keep_room(ROOM_FRAMES);
             let at = self.thread.progress().done.max(start);
             let planned = self.process.memory();
@@ -264,7 +264,7 @@ impl Current<'_> {
             let Some(fetch) = planned else { break };
             self.process.ask(self.services, fetch);
             self.thread.progress().done = fetch.end();
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         self.poll();
         Ok(())

@@ -7,6 +7,10 @@
 //! - `reducing`: streams, open ticks, what is passed on.
 //! - `leaving`: the tree is taken down.
 //!
+//! A child reports once a second by itself, and is lost when it was silent for [`LOST_AFTER`].
+//! Nobody asks it, so it has no [`crate::transport::liveness`], which takes nobody for dead that
+//! was not asked. A hub that was itself not running for [`STALL`] begins to wait anew.
+//!
 //! Invariant: what a hub keeps is bounded, in links ([`Room::children`]) and in bytes of open ticks
 //! ([`Room::ticks`]); see [`super::room`].
 
@@ -64,7 +68,7 @@ impl Room {
     };
 }
 
-/// BEATs until candidates are told again.
+/// BEATs until candidates are told again: a little more often than a census is taken.
 const KIN_EVERY: u32 = 8;
 const TELLING: Backoff = Backoff::new(RETRY_FIRST, RETRY_SLOWEST);
 

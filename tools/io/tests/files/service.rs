@@ -471,8 +471,8 @@ fn a_quota_is_an_errno() {
     assert_eq!(refused, Some(EDQUOT));
 }
 
-/// A file system of a megabyte in a file, mounted here; the kernel may know no other quota than that
-/// of btrfs.
+/// A file system of a megabyte in a file, mounted here; the kernel may know no other quota than
+/// that of btrfs.
 struct Btrfs(tempfile::TempDir);
 
 impl Btrfs {

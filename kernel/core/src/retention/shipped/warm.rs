@@ -112,7 +112,7 @@ impl WarmTable {
 
     /// The end of a run of `program`, warm or cold, with what is kept of it: it is the most
     /// recently used now. Others are dropped when there is too much.
-    pub fn put_back<M: Machine>(
+    pub fn restore<M: Machine>(
         &mut self,
         machine: &mut M,
         program: &ProgramId,

@@ -1,9 +1,9 @@
 //! The same calls on Linux guests that mount a directory of nfs-ganesha, on the links that the
-//! nodes have: cases `nfs/...` with the client's defaults, `nfs-best/...` with the options that make
-//! it fastest.
+//! nodes have: cases `nfs/...` with the client's defaults, `nfs-best/...` with the options that
+//! make it fastest.
 //!
-//! Key types: [`Mount`], [`Guests`]. The program is `musl-linux-files-time`, the nodes' own compiled
-//! for Linux. Neighbours: [`super::ganesha`] serves; `super::super::linux` makes the system.
+//! Key types: [`Mount`], [`Guests`]. The program is `musl-linux-files-time`, the nodes' own
+//! compiled for Linux. Neighbours: [`super::ganesha`] serves; `super::super::linux` makes the system.
 //!
 //! Invariant: where the server or a guest cannot be had every case is refused, and says why. Guests
 //! mount anew before each measurement: nothing is in their memory.

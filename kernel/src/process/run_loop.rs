@@ -100,7 +100,7 @@ pub(super) fn run_thread<'l, 'a>(
         flow = current(&mut shared, core, rank, &mut thread).handle(trap);
     }
     let is_alone = shared.is_alone(rank);
-    shared.process(rank).put_back(core, thread, flow);
+    shared.process(rank).restore(core, thread, flow);
     // What it waits for may have to be asked for first, while the boot core sleeps or computes.
     let waits_for_news = matches!(flow, Flow::Wait(Pause { on: Wait::News, .. }));
     if waits_for_news && !is_alone {
@@ -154,7 +154,7 @@ impl Process {
     }
 
     /// Takes a thread back that does not run any more.
-    fn put_back(&mut self, core: Core, mut thread: Box<Thread>, flow: Flow) {
+    fn restore(&mut self, core: Core, mut thread: Box<Thread>, flow: Flow) {
         let tid = thread.tid;
         thread.shown_counts = thread.shown_counts.max(self.cores.shown(core));
         self.account.take(&mut thread);
