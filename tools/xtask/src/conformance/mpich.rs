@@ -74,7 +74,7 @@ const LARGE: [&str; 4] = [
 ];
 /// Programs with rounds for processors that are not emulated: their sources, how often they do the
 /// same, and how often here. Nothing else of them is changed.
-const ROUNDS: [(&str, &str, &str); 4] = [
+const ROUNDS: [(&str, &str, &str); 5] = [
     // About twice as many as there are contexts, so that one that leaks shows.
     (
         "comm/ctxalloc.c",
@@ -90,6 +90,12 @@ const ROUNDS: [(&str, &str, &str); 4] = [
         "coll/nonblocking3.c",
         "#define MAIN_ITERATIONS (100000)",
         "#define MAIN_ITERATIONS (2000)",
+    ),
+    // Of each of its types.
+    (
+        "errors/rma/cas_type_check.c",
+        "for (i = 0; i < 10000; i++)",
+        "for (i = 0; i < 500; i++)",
     ),
     (
         "pt2pt/sendflood.c",
