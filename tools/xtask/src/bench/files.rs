@@ -1,6 +1,7 @@
 //! `cargo xtask bench files`: files of the user, read and written by ranks on real kernels in QEMU.
 //! Cases `bulk-NODES/RATE/write` and `/read` are behind limited links, as a ratio to what the
-//! service's link needs for the bytes; cases `small/WHAT` count round trips.
+//! service's link needs for the bytes. So is `bulk-NODES/RATE/same`: all nodes read one file, whose
+//! bytes count once. Cases `small/WHAT` count round trips.
 //!
 //! Key types: [`Bulk`], [`Small`]. The program `ranks-files-time` measures with the nodes' clocks.
 //! Neighbours: `super::{cluster, links}`.
@@ -11,6 +12,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -32,6 +34,10 @@ const NAMES: usize = 1_000;
 #[derive(Debug, Clone, Copy)]
 struct Bulk {
     nodes: u64,
+    /// As `hearth up --memory` has it.
+    memory: &'static str,
+    /// What `ranks-files-time` does.
+    whats: &'static [&'static str],
     /// As `hearth up --rate` has it.
     rate: &'static str,
     bits_per_second: u64,
@@ -40,9 +46,16 @@ struct Bulk {
     ratio_most: f64,
 }
 
-const BULKS: [Bulk; 2] = [
+/// What all nodes read is in the memory of each.
+const SAME: &str = "same";
+/// A file is cast that was not changed for a second.
+const AT_REST: Duration = Duration::from_millis(1_100);
+
+const BULKS: [Bulk; 3] = [
     Bulk {
         nodes: 1,
+        memory: "64M",
+        whats: &["write", "read"],
         rate: "20mbit",
         bits_per_second: 20_000_000,
         calls: 64,
@@ -50,10 +63,22 @@ const BULKS: [Bulk; 2] = [
     },
     Bulk {
         nodes: 8,
+        memory: "64M",
+        whats: &["write", "read"],
         rate: "20mbit",
         bits_per_second: 20_000_000,
         calls: 8,
         ratio_most: 1.15,
+    },
+    // Sixteen emulated nodes take no more of two processors.
+    Bulk {
+        nodes: 16,
+        memory: "192M",
+        whats: &[SAME],
+        rate: "3mbit",
+        bits_per_second: 3_000_000,
+        calls: 64,
+        ratio_most: 1.3,
     },
 ];
 
@@ -96,8 +121,9 @@ impl Bulk {
         format!("bulk-{}/{}/{what}", self.nodes, self.rate)
     }
 
-    fn limit_s(&self) -> f64 {
-        links::limit_s(self.nodes * self.calls * CALL_BYTES, self.bits_per_second)
+    fn limit_s(&self, what: &str) -> f64 {
+        let files = if what == SAME { 1 } else { self.nodes };
+        links::limit_s(files * self.calls * CALL_BYTES, self.bits_per_second)
     }
 }
 
@@ -105,7 +131,7 @@ impl Bulk {
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     for bulk in &BULKS {
         let wants = |what: &&str| report.wants(&bulk.case(what));
-        let asked: Vec<&str> = ["write", "read"].into_iter().filter(wants).collect();
+        let asked: Vec<&str> = bulk.whats.iter().copied().filter(wants).collect();
         if !asked.is_empty() {
             ready(workspace, report)?;
             measure(workspace, report, bulk, &asked)?;
@@ -162,7 +188,7 @@ fn seconds(
 fn measure(workspace: &Workspace, report: &mut Report, bulk: &Bulk, asked: &[&str]) -> Result<()> {
     report.progress(&format!("{} nodes, {}: power on", bulk.nodes, bulk.rate));
     let folder = Folder::new(workspace)?;
-    let options = ["--direct", "--memory", "64M", "--rate", bulk.rate];
+    let options = ["--direct", "--memory", bulk.memory, "--rate", bulk.rate];
     let cluster = Cluster::up(workspace, CLUSTER, bulk.nodes as usize, &options)?;
     links::check(&cluster, bulk.nodes as usize, bulk.bits_per_second)?;
     for what in asked {
@@ -173,14 +199,21 @@ fn measure(workspace: &Workspace, report: &mut Report, bulk: &Bulk, asked: &[&st
             let arguments = [*what, &calls, &bytes];
             seconds(workspace, &cluster, &folder.0, bulk.nodes, &arguments)
         };
-        for rank in 0..bulk.nodes {
-            let bytes = match *what {
-                "read" => contents(rank, bulk.calls),
-                _ => Vec::new(),
-            };
-            fs::write(bulk_file(&folder.0, rank), bytes)?;
-        }
+        let prepare = |blocks: u64| -> Result<()> {
+            for rank in 0..bulk.nodes {
+                let bytes = match *what {
+                    "write" => Vec::new(),
+                    SAME if rank > 0 => break,
+                    _ => contents(rank, blocks),
+                };
+                fs::write(bulk_file(&folder.0, rank), bytes)?;
+            }
+            std::thread::sleep(AT_REST);
+            Ok(())
+        };
+        prepare(WARM_UP)?;
         job(WARM_UP)?;
+        prepare(bulk.calls)?;
         let processors = Processors::now()?;
         let took = job(bulk.calls)?;
         let idle = processors.idle_since()?;
@@ -191,7 +224,7 @@ fn measure(workspace: &Workspace, report: &mut Report, bulk: &Bulk, asked: &[&st
                 ensure!(is_it, "what rank {rank} wrote is not what is there");
             }
         }
-        let ratio = took / bulk.limit_s();
+        let ratio = took / bulk.limit_s(what);
         let busy = links::busy(idle, ratio);
         let goal = Some(bulk.ratio_most);
         report.row(Row::time(&case, "ratio", ratio, "ratio", goal, busy));
@@ -280,8 +313,10 @@ mod tests {
         assert_eq!(BULKS[0].case("write"), "bulk-1/20mbit/write");
         // 64 MiB are 45,591 datagrams.
         let limit = (67_108_864.0 + 45_591.0 * 42.0) * 8.0 / 20e6;
-        assert!((BULKS[0].limit_s() - limit).abs() < 1e-9);
-        assert!((BULKS[1].limit_s() - limit).abs() < 1e-9);
+        assert!((BULKS[0].limit_s("read") - limit).abs() < 1e-9);
+        assert!((BULKS[1].limit_s("write") - limit).abs() < 1e-9);
+        let same = BULKS[2].limit_s(SAME);
+        assert!((same - limit * 20.0 / 3.0).abs() < 1e-9);
     }
 
     #[test]
