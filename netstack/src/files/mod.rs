@@ -57,7 +57,8 @@ pub const NOT_CARRIED_OUT: i64 = -512;
 /// In `words[1]` of [`Op::Read`]: the answer may be [`IS_CAST`].
 pub const TAKES_CAST: u64 = 1;
 /// Result of [`Op::Read`]: the file is in the node's memory, or on its way there by a broadcast.
-/// Output: the object ([`CastObject`]). No error of Linux has this number.
+/// Output: the object ([`CastObject`]); none: there is going to be one, ask again. No error of
+/// Linux has this number.
 pub const IS_CAST: i64 = -513;
 /// Bytes that the output of [`Op::Open`] has behind the metadata.
 pub const BOOT_LEN: usize = 8;

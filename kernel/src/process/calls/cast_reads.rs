@@ -24,6 +24,9 @@ use crate::time;
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 16 * 1024;
+/// A read that is to ask again does so after this time: a round trip more is little beside a file
+/// that is worth a cast.
+const ASKS_AGAIN: Micros = Micros::from_millis(20);
 /// How long a read waits while nothing of a file comes: what the repetition of a lost announcement
 /// takes, and of a lost block, several times.
 const PATIENCE: Micros = Micros::from_secs(2);
@@ -55,15 +58,19 @@ impl Current<'_> {
         transfer.from_cast = known.map(FromCast::new);
     }
 
-    /// Whether the service has answered a piece by naming what is in the node's memory.
+    /// Whether the service has answered a piece by naming what is in the node's memory, or by
+    /// saying that it is about to.
     pub(super) fn take_cast(&mut self, transfer: &mut Transfer, reply: &Reply) -> bool {
-        let object = CastObject::parse(&reply.output);
-        let Some(object) = object.filter(|_| reply.result == IS_CAST) else {
+        if reply.result != IS_CAST {
             return false;
-        };
+        }
         if let Some(shipping) = self.services.shipping() {
             transfer.forget_pieces(shipping);
         }
+        let Some(object) = CastObject::parse(&reply.output) else {
+            transfer.asks_at = time::now() + ASKS_AGAIN;
+            return true;
+        };
         let file = CastFile {
             id: ObjectId(object.id),
             bytes: object.bytes,

@@ -21,6 +21,7 @@ use netstack::files::{
     BOOT_LEN, Call, MAX_TRANSFER, METADATA_LEN, Metadata, NOT_CARRIED_OUT, Op, Reply, TAKES_CAST,
     WORKING,
 };
+use netstack::time::Instant;
 
 use super::buffers::Buffers;
 use super::cast_reads::FromCast;
@@ -65,6 +66,8 @@ pub(in crate::process) struct Transfer {
     pub(super) from_cast: Option<FromCast>,
     /// The service is to answer with bytes.
     pub(super) is_plain: bool,
+    /// Nothing is asked for before this time.
+    pub(super) asks_at: Instant,
 }
 
 impl Transfer {
@@ -404,6 +407,7 @@ impl Current<'_> {
             begun: (time::now().as_micros(), self.process.files.ahead.changes()),
             from_cast: None,
             is_plain: false,
+            asks_at: Instant::ZERO,
         })
     }
 
@@ -506,6 +510,9 @@ impl Current<'_> {
                 }
                 transfer.pop();
                 continue;
+            }
+            if transfer.count() == 0 && time::now() < transfer.asks_at {
+                return Err(Stop::news_until(transfer.asks_at));
             }
             if let Some(bytes) = self.next_piece(transfer, wanted, PIECES)? {
                 // A bad buffer is an error before it costs a call.

@@ -117,11 +117,13 @@ impl Receiving {
                 Some(_) => false,
                 None => true,
             },
-            FromReads::More(nodes) => {
-                // What nobody takes now is read from the service.
-                let _ = self.takes.try_send(read(None, nodes));
-                true
-            }
+            FromReads::More(nodes) => match self.partial.get_mut(&key) {
+                Some(partial) => {
+                    partial.nodes.extend(nodes);
+                    true
+                }
+                None => self.takes.try_send(read(None, nodes)).is_ok(),
+            },
         };
         let refused = Cast {
             number,
@@ -178,9 +180,12 @@ mod tests {
     fn a_whole_file_is_given_on_and_no_other() {
         let (_folder, directory, mut receiving, taken) = receiving();
         let mut heard = |number, said| receiving.heard(&directory, JOB, number, said);
-        let nodes = vec![NodeId(1), NodeId(2)];
-        assert_eq!(heard(1, FromReads::Begins(6, nodes.clone())), None);
+        let nodes = [1, 2, 9].map(NodeId);
+        let begins = FromReads::Begins(6, nodes[..2].to_vec());
+        assert_eq!(heard(1, begins), None);
         assert_eq!(heard(1, FromReads::Piece(b"abc")), None);
+        // A node that comes before the file is whole goes with it.
+        assert_eq!(heard(1, FromReads::More(vec![NodeId(9)])), None);
         assert_eq!(heard(1, FromReads::Piece(b"def")), None);
         assert_eq!(heard(1, FromReads::Ends(true)), None);
         let read = taken.try_recv().unwrap();
@@ -188,7 +193,10 @@ mod tests {
         let mut content = [0; 6];
         file.read_exact_at(&mut content, 0).unwrap();
         assert_eq!((&content, bytes), (b"abcdef", 6));
-        assert_eq!((read.number, read.nodes), (1, nodes));
+        assert_eq!((read.number, &read.nodes[..]), (1, &nodes[..]));
+        assert_eq!(heard(1, FromReads::More(vec![NodeId(4)])), None);
+        let more = taken.try_recv().unwrap();
+        assert!(more.content.is_none() && more.nodes == [NodeId(4)]);
         for (bytes, is_whole) in [(6, false), (2, true), (5, true)] {
             let _ = heard(2, FromReads::Begins(bytes, Vec::new()));
             let piece = heard(2, FromReads::Piece(b"abc"));

@@ -40,7 +40,7 @@ use crate::message::{self, Setup};
 use handles::Handles;
 use known::{Coming, Known};
 use link::Link;
-use reads::Reads;
+use reads::{Answer, Reads};
 
 /// Threads that carry calls out: each waits for a disk most of the time.
 const THREADS: usize = 16;
@@ -215,18 +215,19 @@ fn work(link: &Link, known: &Known, handles: &Handles, reads: &Reads) {
             let mut wanted = None;
             let reply = match coming {
                 Coming::New => {
-                    let cast;
-                    (cast, wanted) = as_cast(handles, reads, &asked);
-                    let reply = cast.map_or_else(
-                        || {
+                    let answer;
+                    (answer, wanted) = answer_of(handles, reads, &asked);
+                    let reply = match answer {
+                        Answer::Bytes => {
                             let reply = calls::carry_out(handles, rank, call, own_directory);
                             reply.unwrap_or_else(|errno| Reply::plain(-i64::from(errno as i32)))
-                        },
-                        |cast| Reply {
+                        }
+                        Answer::Coming => Reply::plain(IS_CAST),
+                        Answer::Cast(object) => Reply {
                             result: IS_CAST,
-                            output: cast.to_bytes(),
+                            output: object.to_bytes(),
                         },
-                    );
+                    };
                     known.end(rank, number, call.op, &reply);
                     reply
                 }
@@ -245,12 +246,12 @@ fn work(link: &Link, known: &Known, handles: &Handles, reads: &Reads) {
     }
 }
 
-/// The cast by which a read is answered, if there is one, and what the service is to be told.
-fn as_cast(
+/// How a call is answered, by a cast only where it is a read, and what the service is to be told.
+fn answer_of(
     handles: &Handles,
     reads: &Reads,
     asked: &message::Asked,
-) -> (Option<CastObject>, Option<reads::Wanted>) {
+) -> (Answer, Option<reads::Wanted>) {
     let (rank, call) = (asked.rank, &asked.call);
     if call.op == Op::Open {
         reads.know(rank, asked.node);
@@ -261,6 +262,6 @@ fn as_cast(
         Ok(open) if takes && call.room as usize >= CastObject::LEN => {
             reads.read(handles, (rank, asked.node), &open, call.room.into())
         }
-        _ => (None, None),
+        _ => (Answer::Bytes, None),
     }
 }

@@ -37,6 +37,9 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 /// A file is cast that was changed last so long ago, or longer: times of changes are then far apart
 /// on all file systems, and nobody is writing to it.
 const AT_REST: Duration = Duration::from_secs(1);
+/// How long reads wait for what has become of a file that was handed over: a service on another
+/// machine sends it on first, and what nodes read meanwhile would be in its way.
+const COMING_MOST: Duration = Duration::from_secs(10);
 /// Files of a job that are known; of others it is counted anew.
 const MOST: usize = 16;
 
@@ -58,6 +61,8 @@ struct Known {
     used: Instant,
     /// Nodes that the service knows of.
     told: BTreeSet<NodeId>,
+    /// Until when those wait that it is not cast to yet.
+    waits_until: Option<Instant>,
     /// What is cast, and the nodes that it is cast to.
     object: Option<CastObject>,
     brought: BTreeSet<NodeId>,
@@ -80,6 +85,17 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Reads(Mutex<State>);
 
+/// How a read is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// By the bytes.
+    Bytes,
+    /// The file is going to be cast to this node: it is to ask again.
+    Coming,
+    /// By what is cast.
+    Cast(CastObject),
+}
+
 /// What the service is to be told once the read has its answer.
 #[derive(Debug)]
 pub struct Wanted {
@@ -94,17 +110,17 @@ impl Reads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A rank on this node reads an open file, and would take a cast of it for an answer: the cast,
-    /// if there is one for this node, and what the service is to be told.
+    /// A rank on this node reads so many bytes of an open file, and would take a cast of it for an
+    /// answer: the answer, and what the service is to be told.
     pub fn read(
         &self,
         handles: &Handles,
         (rank, node): (Rank, NodeId),
         open: &Arc<Open>,
         bytes: u64,
-    ) -> (Option<CastObject>, Option<Wanted>) {
+    ) -> (Answer, Option<Wanted>) {
         let Some(key) = key_of(&open.file) else {
-            return (None, None);
+            return (Answer::Bytes, None);
         };
         let now = Instant::now();
         let mut state = self.state();
@@ -120,14 +136,14 @@ impl Reads {
                 .insert(open.id, Known::new(key, state.last, now));
         }
         let Some(known) = state.files.get_mut(&open.id) else {
-            return (None, None);
+            return (Answer::Bytes, None);
         };
         known.used = now;
-        if known.brought.contains(&node) {
-            return (known.object, None);
+        if let Some(object) = known.object.filter(|_| known.brought.contains(&node)) {
+            return (Answer::Cast(object), None);
         }
         if known.is_refused || !key.is_at_rest() {
-            return (None, None);
+            return (Answer::Bytes, None);
         }
         if known.told.is_empty() && now > known.since + AT_ONCE {
             known.readers.clear();
@@ -135,16 +151,25 @@ impl Reads {
         }
         let read = known.readers.entry(node).or_default();
         *read += bytes;
-        if *read < key.part() || known.told.contains(&node) {
-            return (None, None);
+        if known.told.contains(&node) {
+            let is_coming = known.waits_until.is_some_and(|until| now < until);
+            let answer = if is_coming {
+                Answer::Coming
+            } else {
+                Answer::Bytes
+            };
+            return (answer, None);
+        }
+        if *read < key.part() {
+            return (Answer::Bytes, None);
         }
         let readers = known.readers.values();
         if readers.filter(|read| **read >= key.part()).count() < READERS_LEAST {
-            return (None, None);
+            return (Answer::Bytes, None);
         }
         let is_first = known.told.is_empty();
         if is_first && state.is_handing_over {
-            return (None, None);
+            return (Answer::Bytes, None);
         }
         // Those that have it open are about to read it.
         let ranks = handles.ranks_with(open.id);
@@ -153,13 +178,14 @@ impl Reads {
         nodes.extend(known.readers.keys());
         let nodes: Vec<NodeId> = nodes.difference(&known.told).copied().collect();
         known.told.extend(&nodes);
+        known.waits_until = Some(now + COMING_MOST);
         state.is_handing_over |= is_first;
         let wanted = Wanted {
             number: known.number,
             nodes,
             content: is_first.then(|| (Arc::clone(open), key)),
         };
-        (None, Some(wanted))
+        (Answer::Bytes, Some(wanted))
     }
 
     /// A rank that calls runs on this node.
@@ -207,7 +233,11 @@ impl Reads {
                 known.object = Some(object);
                 known.brought.extend(&cast.nodes);
             }
-            None => known.is_refused = true,
+            // Nodes that have it go on with it.
+            None => {
+                known.is_refused = known.object.is_none();
+                known.waits_until = None;
+            }
         }
     }
 }
@@ -233,6 +263,7 @@ impl Known {
             since: now,
             used: now,
             told: BTreeSet::new(),
+            waits_until: None,
             object: None,
             brought: BTreeSet::new(),
             is_refused: false,
@@ -304,13 +335,12 @@ mod tests {
         }
         // Ranks 0 and 1 are on one node, 2 and 3 on another.
         for rank in [0, 1, 2, 0, 3] {
-            let (cast, wanted) = read(rank);
-            assert!(cast.is_none() && wanted.is_none(), "{rank}");
+            assert!(matches!(read(rank), (Answer::Bytes, None)), "{rank}");
         }
         let wanted = read(4).1.expect("a third node");
         assert_eq!(wanted.nodes, [0, 1, 2].map(NodeId));
         assert!(wanted.content.is_some());
-        assert!(read(4).1.is_none(), "it is told once");
+        assert!(matches!(read(4), (Answer::Coming, None)), "it is told once");
         let object = CastObject {
             id: [1; 32],
             bytes: BYTES_LEAST + 5,
@@ -320,14 +350,14 @@ mod tests {
             object: Some(object),
             nodes: vec![NodeId(0), NodeId(2)],
         });
-        assert_eq!(read(0).0, Some(object));
-        assert_eq!(read(2).0, None, "not cast to that node");
+        assert_eq!(read(0).0, Answer::Cast(object));
+        assert_eq!(read(2).0, Answer::Coming, "not cast to that node yet");
         let late = reads.read(&handles, (Rank(9), NodeId(7)), &opened[0], PART_LEAST);
         let late = late.1.expect("a node that comes later");
         assert_eq!(late.nodes, [NodeId(7)]);
         assert!(late.content.is_none(), "the service has the bytes");
         std::fs::write(&path, vec![8; BYTES_LEAST as usize + 5]).unwrap();
-        assert_eq!(read(0).0, None, "it is another content");
+        assert_eq!(read(0).0, Answer::Bytes, "it is another content");
     }
 
     #[test]
@@ -344,12 +374,12 @@ mod tests {
             object: None,
             nodes: Vec::new(),
         });
-        assert!((0..9).all(|node| matches!(read(node), (None, None))));
+        assert!((0..9).all(|node| matches!(read(node), (Answer::Bytes, None))));
         // Changed a moment ago.
         std::fs::write(&path, vec![8; BYTES_LEAST as usize + 5]).unwrap();
-        assert!((0..9).all(|node| matches!(read(node), (None, None))));
+        assert!((0..9).all(|node| matches!(read(node), (Answer::Bytes, None))));
         std::fs::write(&path, b"small").unwrap();
         std::thread::sleep(AT_REST);
-        assert!((0..9).all(|node| matches!(read(node), (None, None))));
+        assert!((0..9).all(|node| matches!(read(node), (Answer::Bytes, None))));
     }
 }
