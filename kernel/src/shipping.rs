@@ -81,7 +81,7 @@ impl Shipping {
     }
 
     /// Keeps a reply for later that was taken.
-    pub fn put_back(&mut self, number: u64, reply: (u64, Reply)) {
+    pub fn restore(&mut self, number: u64, reply: (u64, Reply)) {
         self.replies.insert(number, reply);
     }
 

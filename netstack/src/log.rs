@@ -18,7 +18,8 @@ use crate::time::{Instant, Micros};
 use crate::transport::retry::Backoff;
 use crate::wire::log::{NodeLog, TEXT_MAX};
 
-/// Repetition of a report nobody has acknowledged.
+/// Repetition of a report nobody has acknowledged. Nobody waits for it: in the end as seldom as
+/// HELLO after a refusal.
 const REPORT: Backoff = Backoff::new(Micros::from_millis(200), Micros::from_secs(30));
 
 /// A report that was not acknowledged.

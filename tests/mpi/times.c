@@ -4,6 +4,8 @@
  *   times bandwidth BYTES COUNT  from rank 0 to rank 1, in seconds
  *   times alltoall BYTES COUNT   seconds of the slowest rank
  *   times allreduce COUNT        8 bytes, and one way of a message of as many
+ *   times put COUNT              8 bytes from rank 0 to rank 1 until they are there
+ *   times get COUNT              8 bytes from rank 1 to rank 0
  *
  * Rank 0 prints the medians, and of messages the means, NAME=VALUE each: some of what a message
  * costs is done for many at once. Both libraries take turns, so that what else the machine does is
@@ -15,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <x86intrin.h>
+
+#define USAGE "times message|bandwidth|alltoall|allreduce|put|get [BYTES] COUNT"
 
 static int rank, size;
 
@@ -149,28 +153,69 @@ static void alltoall(size_t bytes, int count)
  * one that was first would take. So many in a row have that once. */
 #define ROW 16
 
+/* One way of a message of 8 bytes between ranks 0 and 1. */
+static double one_way_now(void)
+{
+    double value = rank, other;
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = MPI_Wtime();
+    for (int turn = 0; turn < ROW && rank < 2; turn++) {
+        if (turn % 2 == rank)
+            MPI_Send(&value, 1, MPI_DOUBLE, !rank, 1, MPI_COMM_WORLD);
+        else
+            MPI_Recv(&other, 1, MPI_DOUBLE, !rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    return (MPI_Wtime() - begin) / ROW;
+}
+
 static void allreduce(int count)
 {
     double all[count], one_way[count];
     for (int i = 0; i < count; i++) {
         double value = rank, sum;
+        one_way[i] = one_way_now();
         MPI_Barrier(MPI_COMM_WORLD);
         double begin = MPI_Wtime();
-        for (int turn = 0; turn < ROW && rank < 2; turn++) {
-            if (turn % 2 == rank)
-                MPI_Send(&value, 1, MPI_DOUBLE, !rank, 1, MPI_COMM_WORLD);
-            else
-                MPI_Recv(&sum, 1, MPI_DOUBLE, !rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        }
-        one_way[i] = (MPI_Wtime() - begin) / ROW;
-        MPI_Barrier(MPI_COMM_WORLD);
-        begin = MPI_Wtime();
         for (int turn = 0; turn < ROW; turn++) {
             MPI_Allreduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
             need(sum == size * (size - 1) / 2.0, "another sum");
         }
         all[i] = slowest(MPI_Wtime() - begin) / ROW;
     }
+    if (rank == 0)
+        printf("all=%.6f one_way=%.6f\n", median(all, count), median(one_way, count));
+}
+
+/* Put or Get of 8 bytes and the flush that ends it, while the target waits in MPI. */
+static void one_sided(int is_put, int count)
+{
+    double all[count], one_way[count];
+    uint64_t *window, value = 0;
+    MPI_Win win;
+    need(size >= 2, "two ranks");
+    MPI_Win_allocate(8, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
+    *window = 1;
+    for (int i = 0; i < count; i++) {
+        one_way[i] = one_way_now();
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = MPI_Wtime();
+        MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
+        for (int turn = 0; turn < ROW && rank == 0; turn++) {
+            uint64_t out = (uint64_t) i * ROW + turn + 2;
+            if (is_put)
+                MPI_Put(&out, 8, MPI_BYTE, 1, 0, 8, MPI_BYTE, win);
+            else
+                MPI_Get(&value, 8, MPI_BYTE, 1, 0, 8, MPI_BYTE, win);
+            MPI_Win_flush(1, win);
+            need(is_put || value == 1, "another value than the window has");
+        }
+        all[i] = (MPI_Wtime() - begin) / ROW;
+        MPI_Win_unlock_all(win);
+        MPI_Barrier(MPI_COMM_WORLD);
+        need(!is_put || rank != 1 || *window == (uint64_t) i * ROW + ROW + 1,
+             "another value than was put");
+    }
+    MPI_Win_free(&win);
     if (rank == 0)
         printf("all=%.6f one_way=%.6f\n", median(all, count), median(one_way, count));
 }
@@ -182,7 +227,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     const char *what = argc > 2 ? argv[1] : "";
     long last = argc > 2 ? atol(argv[argc - 1]) : 0, bytes = argc > 3 ? atol(argv[2]) : 0;
-    need(last > 0 && last <= 10000, "times message|bandwidth|alltoall|allreduce [BYTES] COUNT");
+    need(last > 0 && last <= 10000, USAGE);
     if (!strcmp(what, "message"))
         message((int) last);
     else if (!strcmp(what, "bandwidth") && bytes > 0)
@@ -191,8 +236,10 @@ int main(int argc, char **argv)
         alltoall((size_t) bytes, (int) last);
     else if (!strcmp(what, "allreduce"))
         allreduce((int) last);
+    else if (!strcmp(what, "put") || !strcmp(what, "get"))
+        one_sided(what[0] == 'p', (int) last);
     else
-        need(0, "times message|bandwidth|alltoall|allreduce [BYTES] COUNT");
+        need(0, USAGE);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
     return 0;

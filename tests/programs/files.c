@@ -13,6 +13,7 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -147,6 +148,13 @@ int main(int argc, char **argv) {
     SAY(lseek(to, 0, SEEK_CUR));
     SAY(pread(to, other, 4000, 0));
     printf("the same: %d\n", !memcmp(other, buffer + 10, 1000) && !memcmp(other + 1000, buffer, 2000));
+    // Flags are an int: the upper half of what is passed does not count.
+    const long upper = 1L << 32;
+    SAY(lseek(fd, 0, SEEK_SET));
+    SAY(syscall(SYS_copy_file_range, fd, NULL, to, NULL, 500, upper));
+    SAY(syscall(SYS_copy_file_range, fd, NULL, to, NULL, 500, upper | 1));
+    struct iovec part = {other, 20};
+    SAY(syscall(SYS_preadv2, to, &part, 1, 0, 0, upper));
     SAY(sendfile(fd, to, NULL, 10));
     SAY(sendfile(99, fd, NULL, 10));
     SAY(close(to));
@@ -177,6 +185,10 @@ int main(int argc, char **argv) {
     SAY(readlink("d/soft", buffer, 100));
     printf("link: %.3s\n", buffer);
     SAY(readlink("d/log", buffer, 100));
+    memset(other, 't', 4200);
+    SAY(symlink(other, "long"));
+    other[4096] = 0;
+    SAY(symlink(other, "long"));
     SAY(symlink("loop", "loop"));
     SAY(open("loop", O_RDONLY));
     SAY(open("loop", O_RDONLY | O_NOFOLLOW));

@@ -395,6 +395,25 @@ static void scribble(int signal, siginfo_t *info, void *where)
     sigemptyset(&uc->uc_sigmask);
 }
 
+/* Handlers that are no code: a hole, and a page of data. */
+static void not_code(void)
+{
+    static char data[16] = {(char)0xc3};
+    void *places[] = {(void *)0x20000, data};
+    int codes[] = {SEGV_MAPERR, SEGV_ACCERR};
+    for (volatile int i = 0; i < 2; i++) {
+        struct sigaction action = {0};
+        action.sa_handler = (void (*)(int))places[i];
+        check(sigaction(SIGUSR2, &action, NULL) == 0, "sigaction");
+        on(SIGSEGV, leave, 0);
+        if (!sigsetjmp(back, 1))
+            raise(SIGUSR2);
+        check(count == 1, "a handler that is no code");
+        check(last_code == codes[i] && last_address == places[i], "where there is no code");
+    }
+    signal(SIGUSR2, SIG_DFL);
+}
+
 static void frames(void)
 {
     stack_t stack = {.ss_sp = other, .ss_size = sizeof other};
@@ -440,6 +459,7 @@ int main(int argc, char **argv)
     sending();
     alternate_stack();
     timers();
+    not_code();
     frames();
     if (!wrong)
         puts("signals: ok");

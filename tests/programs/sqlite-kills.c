@@ -1,6 +1,8 @@
-// SQLite with a rollback journal, in the directory in which it is started, until somebody makes `stop`
-// there. Whatever carries out its calls on files may be killed at any time: a transaction that fails is
-// begun again with the database opened anew. What was committed must be there, and whole.
+// sqlite-kills [COMMITTED]: SQLite with a rollback journal, in the directory in which it is started,
+// until somebody makes `stop` there. It begins with a database in which so many rows are committed, and
+// those that it did not come to say. Whatever carries out its calls on files may be killed at any time:
+// a transaction that fails is begun again with the database opened anew. What was committed must be
+// there, and whole.
 
 #include <sqlite3.c>
 
@@ -75,9 +77,11 @@ static int insert(long number) {
     return done && run("COMMIT") == SQLITE_OK;
 }
 
-int main(void) {
-    long committed = 0;
-    open_again(0);
+int main(int argc, char **argv) {
+    open_again(argc > 1 ? atol(argv[1]) : 0);
+    long committed = ask("SELECT count(*) FROM rows WHERE number > ?", 0);
+    if (committed < 0)
+        fail("count");
     while (access("stop", F_OK) != 0) {
         long next = committed + 1;
         if (!insert(next)) {

@@ -1,7 +1,7 @@
 /* threads: threads as C programs use them: made, joined and detached; mutexes, conditions,
  * barriers, semaphores, locks for readers, time-outs; data of each thread; signals for one of them;
  * threads that share a core and spin; robust mutexes of a thread that ended; more threads than
- * there may be. The last line is "threads: ok". */
+ * there may be, and stacks and words that are not there. The last line is "threads: ok". */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -504,6 +504,33 @@ static void many(void)
     CHECK(pthread_join(threads[0], NULL));
 }
 
+// A stack that cannot be mapped, and words that are not there.
+static void refusals(void)
+{
+    struct rlimit before, less;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    CHECK(getrlimit(RLIMIT_AS, &before));
+    less = before;
+    less.rlim_cur = 1 << 20;
+    CHECK(setrlimit(RLIMIT_AS, &less));
+    CHECK(pthread_attr_init(&attributes));
+    CHECK(pthread_attr_setstacksize(&attributes, 24 << 20));
+    HOLDS(pthread_create(&thread, &attributes, stay, NULL) == EAGAIN);
+    CHECK(setrlimit(RLIMIT_AS, &before));
+    CHECK(pthread_create(&thread, &attributes, stay, NULL));
+    CHECK(pthread_join(thread, NULL));
+    void *hidden = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    HOLDS(hidden != MAP_FAILED);
+    long words[] = {0x20000, (long)hidden, 0x7fffffffff00, -4096};
+    for (int i = 0; i < 4; i++) {
+        HOLDS(syscall(SYS_futex, words[i], 0 /* FUTEX_WAIT */, 0, NULL) == -1);
+        HOLDS(errno == EFAULT);
+    }
+    HOLDS(syscall(SYS_futex, (long)&counter + 1, 0, 0, NULL) == -1 && errno == EINVAL);
+    CHECK(munmap(hidden, 4096));
+}
+
 static void places(void)
 {
     cpu_set_t set;
@@ -542,6 +569,7 @@ int main(void)
     floats();
     unmapping();
     many();
+    refusals();
     // The first thread ends before the last.
     static pthread_t self;
     pthread_t thread;

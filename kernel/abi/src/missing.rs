@@ -17,6 +17,7 @@ pub const fn why(call: u64) -> Option<&'static str> {
     Some(match call {
         CLONE3 | RSEQ | PRCTL | MEMBARRIER => return None,
         FORK | VFORK => "a node runs one process: a program cannot start another",
+        CLONE => "the program has as many threads as it may, or wants one that does not share all",
         EXECVE | EXECVEAT => "a program cannot start another; `hearth run` starts programs",
         OPEN | OPENAT | OPENAT2 | CREAT | TRUNCATE | FTRUNCATE | FALLOCATE | MKDIR | MKDIRAT
         | RMDIR | UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2 | LINK | LINKAT | SYMLINK

@@ -5,7 +5,7 @@
 //! from a hint, lowest address first, so that what a program gets is the same from run to run.
 //!
 //! Frames of a program that stay between two launches are [`State::Retained`]. A launch takes all
-//! of a program's retained frames at once ([`FrameAllocator::rewarm`]): their tags stay as they are
+//! of a program's retained frames at once ([`FrameAllocator::borrow`]): their tags stay as they are
 //! and only the sums move, so that it costs the same however many they are. Such frames count as
 //! the program's own until they are claimed (for being given back, or retained anew).
 //!
@@ -81,7 +81,7 @@ pub struct Counters {
     /// Kept for a later launch, in total.
     pub retained: u64,
     /// Of these, taken by a launch.
-    pub rewarmed: u64,
+    pub borrowed: u64,
     /// Of these, given back without one.
     pub discarded: u64,
 }
@@ -128,7 +128,7 @@ pub struct FrameAllocator {
     /// Where the search for frames in a row begins: behind those that were found last.
     row_hint: usize,
     /// Frames tagged as retained that a running program has: counted as its own.
-    lent: u64,
+    borrowed: u64,
     /// Frames that are given back when all cores have forgotten them.
     deferred: deferred::List,
     scrub: bool,
@@ -153,7 +153,7 @@ impl FrameAllocator {
             tags,
             usage: Usage::default(),
             counters: Counters::default(),
-            lent: 0,
+            borrowed: 0,
             deferred: deferred::List::EMPTY,
             scrub: true,
         }
@@ -283,16 +283,16 @@ impl FrameAllocator {
         self.counters.retained += 1;
     }
 
-    /// Lends `count` retained frames to a program that is launched on them: all those of one owner.
-    pub fn rewarm(&mut self, count: u64) {
+    /// A program that is launched on `count` retained frames, all those of one owner, borrows them.
+    pub fn borrow(&mut self, count: u64) {
         assert!(
             count <= self.usage.retained,
             "more frames than are retained"
         );
         self.usage.retained -= count;
         self.usage.user += count;
-        self.lent += count;
-        self.counters.rewarmed += count;
+        self.borrowed += count;
+        self.counters.borrowed += count;
     }
 
     /// Hands a frame of an object's page to the program whose file the object is: nothing in it is
@@ -306,17 +306,17 @@ impl FrameAllocator {
         self.set(index, State::User, owner);
     }
 
-    /// Makes a frame that was lent by [`FrameAllocator::rewarm`] an ordinary one of its program.
-    /// Returns whether it was lent.
-    pub fn claim(&mut self, frame: PhysAddr) -> bool {
+    /// Makes a frame that a program has borrowed an ordinary one of its own. Returns whether it was
+    /// borrowed.
+    pub fn take(&mut self, frame: PhysAddr) -> bool {
         let index = self.index(frame);
         let (state, owner) = self.state(frame);
         if state != State::Retained {
             return false;
         }
-        assert!(self.lent > 0, "{frame:?} belongs to no running program");
-        self.lent -= 1;
-        // Counted as the program's since it was lent.
+        assert!(self.borrowed > 0, "{frame:?} belongs to no running program");
+        self.borrowed -= 1;
+        // Counted as the program's since it was borrowed.
         self.tags[index] = State::User as u16 | owner.0 << 4;
         true
     }
@@ -384,6 +384,11 @@ impl FrameAllocator {
         self.usage
     }
 
+    /// Frames that can be given out.
+    pub fn available(&self) -> u64 {
+        self.usage.available()
+    }
+
     /// Work done since start.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -409,10 +414,10 @@ impl FrameAllocator {
                 "total = available + kernel + user + retained + object",
             ),
             (
-                c.retained == c.rewarmed + c.discarded + u.retained,
-                "retained = rewarmed + discarded + still retained",
+                c.retained == c.borrowed + c.discarded + u.retained,
+                "retained = borrowed + discarded + still retained",
             ),
-            (self.lent <= u.user, "lent <= user"),
+            (self.borrowed <= u.user, "borrowed <= user"),
             (c.allocated == c.freed + held, "allocated = freed + in use"),
             (c.freed == c.scrubbed + u.dirty, "freed = scrubbed + dirty"),
             (c.scrubbed == c.reused + u.free, "scrubbed = reused + free"),
@@ -430,7 +435,11 @@ impl FrameAllocator {
     /// [`FrameAllocator::check`] while no program is there: none has a frame, and `retained` are
     /// kept.
     pub fn check_idle(&self, retained: u64) -> Result<(), &'static str> {
-        match (self.usage.user, self.lent, self.usage.retained == retained) {
+        match (
+            self.usage.user,
+            self.borrowed,
+            self.usage.retained == retained,
+        ) {
             (0, 0, true) => self.check(),
             (0, 0, false) => Err("retained = pages of warm programs"),
             _ => Err("no program, no frame of one"),
@@ -449,11 +458,15 @@ impl FrameAllocator {
             (State::Raw, u.raw, "tags of raw frames"),
             (State::Free, u.free, "tags of free frames"),
             (State::Kernel, u.kernel, "tags of the kernel's frames"),
-            (State::User, u.user - self.lent, "tags of programs' frames"),
+            (
+                State::User,
+                u.user - self.borrowed,
+                "tags of programs' frames",
+            ),
             (State::Dirty, u.dirty, "tags of dirty frames"),
             (
                 State::Retained,
-                u.retained + self.lent,
+                u.retained + self.borrowed,
                 "tags of retained frames",
             ),
             (State::Object, u.object, "tags of objects' frames"),

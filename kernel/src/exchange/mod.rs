@@ -6,6 +6,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
+//! | [`ended`] | jobs whose program has ended, and whose other ranks are answered |
 //! | [`memory`] | the program's memory, as the engine reads and writes it |
 //! | [`routes`] | how ranks are reached |
 //!
@@ -16,6 +17,7 @@
 //! stays, to answer their other ranks for what was done here. Without an operation under way there
 //! is no deadline, and the card does not interrupt the program.
 
+mod ended;
 mod memory;
 mod routes;
 
@@ -25,7 +27,6 @@ use alloc::vec::Vec;
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{OUTSTANDING_MAX, ROOMS_MAX, Status, Why};
 use kernel_core::program::UserView;
-use netstack::MAX_DATAGRAM;
 use netstack::broadcast::table::Entry;
 use netstack::exchange::{
     Among, BufferId, Config, Endpoint, Error, Event, MAX_RANKS, Op, OpId, PostError, Settings, wire,
@@ -36,6 +37,7 @@ use netstack::wire::key::Key;
 
 use crate::mm;
 use crate::net::peer::PeerDatagram;
+use ended::{Answer, Ended};
 use memory::ProgramMemory;
 pub use routes::Route;
 use routes::Routes;
@@ -70,11 +72,6 @@ const OPERATIONS_ROOM_BYTES: u64 = 1024 * 1024;
 const WAITING_BYTES: u64 = 256;
 /// Datagrams in a row that nobody can be sent, after which others have their turn.
 const UNROUTED_MAX: usize = 64;
-/// Answers for jobs that have ended which wait for the card; more are not worth it, since whoever
-/// asks asks again.
-const ANSWERS_MAX: usize = 16;
-/// Bytes of an answer to an address that nothing proves, to one of the question.
-const UNPROVEN_TIMES: usize = 3;
 
 const _: () = assert!(OUTSTANDING_MAX as usize == netstack::exchange::MAX_OPS);
 
@@ -108,22 +105,6 @@ impl Posted {
         let found = self.status.is_some_and(|status| status.error == 0);
         self.op.filter(|_| self.claims && found)
     }
-}
-
-/// A job whose program has ended here.
-#[derive(Debug)]
-struct Ended {
-    job: JobId,
-    endpoint: Endpoint,
-    /// Those that the program's datagrams went by.
-    routes: Routes,
-}
-
-/// A datagram to be sent, and where to.
-#[derive(Debug)]
-struct Answer {
-    route: Route,
-    datagram: Vec<u8>,
 }
 
 /// How an operation stands.
@@ -399,7 +380,7 @@ impl Exchange {
 
     /// The program was told how a request has ended. Of a probe that keeps a message that message
     /// is still known by the request.
-    pub fn told(&mut self, request: u32) {
+    pub fn acknowledge(&mut self, request: u32) {
         if let Some(op) = self.posted.remove(&request).and_then(|of| of.claim()) {
             self.claims.insert(request, op);
         }
@@ -521,8 +502,8 @@ impl Exchange {
     }
 
     /// The next datagram to send: where to and its length, written to the front of `buffer`, which
-    /// has [`MAX_DATAGRAM`] bytes. `table` looks ranks up in the job's connection table, once that
-    /// is here.
+    /// has [`netstack::MAX_DATAGRAM`] bytes. `table` looks ranks up in the job's connection
+    /// table, once that is here.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -592,6 +573,11 @@ impl Exchange {
             (endpoint.is_active() && !self.unreachable).then_some(job.opened + self.table_within)
         };
         open().into_iter().chain(ended).min()
+    }
+
+    /// Something is to be sent or copied now.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.poll_timeout(true).is_some_and(|at| at <= now)
     }
 
     /// Whether the program has operations under way: while it computes, the card may interrupt it.
@@ -690,62 +676,6 @@ impl Exchange {
                 self.news = true;
             }
         }
-    }
-}
-
-impl Ended {
-    /// Takes a datagram of a rank that was late, and adds what there is to say to it. False: it is
-    /// not of this job.
-    fn answer(
-        &mut self,
-        now: Instant,
-        arrived: &PeerDatagram<'_>,
-        answers: &mut VecDeque<Answer>,
-    ) -> bool {
-        let (endpoint, mut memory) = (&mut self.endpoint, ProgramMemory(None));
-        let Some(sender) = endpoint.handle_datagram(now, arrived.bytes, &mut memory) else {
-            return false;
-        };
-        let back = Route {
-            address: arrived.from,
-            mac: arrived.mac,
-        };
-        let mut unproven = UNPROVEN_TIMES * arrived.bytes.len();
-        while answers.len() < ANSWERS_MAX {
-            let mut datagram = Vec::new();
-            if datagram.try_reserve_exact(MAX_DATAGRAM).is_err() || answers.try_reserve(1).is_err()
-            {
-                break;
-            }
-            datagram.resize(MAX_DATAGRAM, 0);
-            let Some((to, length)) = endpoint.poll_transmit(now, &mut datagram, &mut memory) else {
-                break;
-            };
-            // A rank that is not known any more is answered where the question came from, which
-            // nothing proves: with no more than three times its bytes (RFC 9000, section 8).
-            let known = self.routes.find(to, || None);
-            let is_allowed = to == sender && length <= unproven;
-            if let Some(route) = known.or(is_allowed.then_some(back)) {
-                if known.is_none() {
-                    unproven -= length;
-                }
-                datagram.truncate(length);
-                answers.push_back(Answer { route, datagram });
-            }
-        }
-        true
-    }
-
-    /// The next datagram by itself: a message that is not acknowledged yet.
-    fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(Route, usize)> {
-        for _ in 0..UNROUTED_MAX {
-            let mut memory = ProgramMemory(None);
-            let (to, length) = self.endpoint.poll_transmit(now, buffer, &mut memory)?;
-            if let Some(route) = self.routes.find(to, || None) {
-                return Some((route, length));
-            }
-        }
-        None
     }
 }
 

@@ -22,6 +22,7 @@ mod monitoring;
 mod mutants;
 mod network;
 mod packets;
+mod page_cost;
 mod peer;
 mod platform;
 mod program;
@@ -119,7 +120,7 @@ const TESTS: &[Test] = &[
     test_that(
         "random-calls-of-threads",
         random_calls::seeds_by_threads,
-        " cores=4",
+        " cores=4 seeds=3",
     ),
     test_that(
         "mutants",

@@ -276,6 +276,9 @@ fn each(mut call: impl FnMut(u64)) -> u64 {
 pub fn cost() -> Outcome {
     let (take, serve) = super::casting::cost()?;
     console::raw(format_args!("packet-cost cast take={take} serve={serve}\n"));
+    let page = super::page_cost::cost()?;
+    let (take, ask) = (page.take, page.ask);
+    console::raw(format_args!("packet-cost page take={take} ask={ask}\n"));
     let mut cards = drivers::start_cards(Signal::Msix);
     check!(cards.len() == 2, "{} cards", cards.len());
     let second = cards.pop().ok_or("no card")?;

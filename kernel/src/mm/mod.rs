@@ -228,6 +228,11 @@ pub fn change_word(at: PhysAddr, change: impl Fn(u32) -> u32) -> u32 {
     physical::change_word(at, change)
 }
 
+/// Reads a word of memory in one step. Panics for an address that is not aligned.
+pub fn read_word(at: PhysAddr) -> u32 {
+    physical::read_word(at)
+}
+
 /// The kernel's address of physical memory. The address must be memory.
 pub fn phys_to_virt(address: PhysAddr) -> *mut u8 {
     (layout::PHYSICAL_MAP + address.as_u64()) as *mut u8

@@ -81,6 +81,13 @@ pub(super) fn change_word(at: PhysAddr, change: impl Fn(u32) -> u32) -> u32 {
     changed.unwrap_or_default()
 }
 
+/// Reads a word in one step.
+pub(super) fn read_word(at: PhysAddr) -> u32 {
+    assert!(at.is_aligned(4));
+    // SAFETY: as in `change_word`.
+    unsafe { AtomicU32::from_ptr(phys_to_virt(at).cast()) }.load(Ordering::Acquire)
+}
+
 /// Copies from a page that is mapped for reading.
 pub(super) fn read_page(page: VirtAddr, offset: u64, out: &mut [u8]) {
     assert!(offset + out.len() as u64 <= PAGE_SIZE);

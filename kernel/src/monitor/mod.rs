@@ -96,9 +96,7 @@ static STATE: Mutex<State> = Mutex::new(State {
 #[inline]
 pub fn count_call(number: u64) {
     if let Some(index) = MetricId::call_index(number) {
-        let count = &CALLS[index];
-        let next = count.load(Ordering::Relaxed).wrapping_add(1);
-        count.store(next, Ordering::Relaxed);
+        CALLS[index].fetch_add(1, Ordering::Relaxed);
     }
 }
 

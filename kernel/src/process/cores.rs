@@ -1,6 +1,6 @@
 //! What the cores do for a process: which sleep, which share their time, which must look again.
 //!
-//! Neighbours: [`super::turn`] tells what each core does; `arch::cores` kicks.
+//! Neighbours: [`super::run_loop`] tells what each core does; `arch::cores` kicks.
 //!
 //! Invariant: a core that must see a change is in the set of [`Cores::kicks`] before the lock is
 //! open again.

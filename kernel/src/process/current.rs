@@ -1,7 +1,7 @@
 //! The thread that the kernel works for now, with its process and the node: what calls and faults
 //! get their hands on.
 //!
-//! Neighbours: [`super::turn`] makes one for each trap, [`super::calls`] and [`super::signals`]
+//! Neighbours: [`super::run_loop`] makes one for each trap, [`super::calls`] and [`super::signals`]
 //! are its methods, [`super::pager`] and [`super::streams`] do the work on the process.
 //!
 //! Invariant: whatever has to wait is an `Err` of [`Stop::Wait`] and is begun anew later, so
@@ -78,8 +78,8 @@ impl Current<'_> {
     }
 
     /// For calls that work long without waiting, between two pieces of work.
-    pub(super) fn look_up(&mut self) -> Result<(), Ending> {
-        self.process.look_up(self.services)
+    pub(super) fn poll_and_check(&mut self) -> Result<(), Ending> {
+        self.process.poll_and_check(self.services)
     }
 
     /// Whether a signal waits that the thread would take now.

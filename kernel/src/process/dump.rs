@@ -22,7 +22,7 @@ use super::ending::Ending;
 use super::thread::Thread;
 use crate::arch::fpu;
 use crate::mm::Hardware;
-use crate::process::attended::is_poll_due;
+use crate::process::polling::is_poll_due;
 use crate::process::services::NodeServices;
 use crate::time;
 

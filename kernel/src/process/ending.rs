@@ -26,7 +26,7 @@ use netstack::time::Instant;
 use super::thread::Pause;
 use super::{Exit, Process, verify};
 use crate::mm::Hardware;
-use crate::process::attended::Attended;
+use crate::process::polling::Polling;
 use crate::process::services::{NodeServices, Running};
 use crate::time::Moment;
 use crate::{arch, time};
@@ -218,7 +218,7 @@ impl Process {
         services.exchange().close(time::now(), is_well);
         services.set_running(None);
         services.forget_pages();
-        self.flights.clear();
+        self.in_flight.clear();
         let mut machine = Hardware::new();
         let program = *memory.program_id();
         let before = {
@@ -227,7 +227,7 @@ impl Process {
         };
         // What the first rank leaves is kept for the next launch, of the others nothing.
         self.policy.keep &= !services.dropped() && self.local == LocalRank::FIRST;
-        let (retained, counts) = memory.retire(&mut Attended::new(services), &self.policy);
+        let (retained, counts) = memory.retire(&mut Polling::new(services), &self.policy);
         services.set_running(retained.as_ref().map(Running::kept));
         // Nothing maps its files any more.
         self.leave_temporary(services);
@@ -246,7 +246,7 @@ impl Process {
         }
         if self.local == LocalRank::FIRST {
             let warm = services.warm();
-            warm.put_back(&mut machine, &program, retained);
+            warm.restore(&mut machine, &program, retained);
         }
         // The heap may have to grow before anybody faults again.
         services.keep_room(ROOM_FRAMES);

@@ -241,7 +241,7 @@ fn take_warm(
     let table = services.warm();
     if warm.retained.is_none() {
         // What was taken and is not used is gone, and control hears of it, whatever comes.
-        table.put_back(&mut machine, program, None);
+        table.restore(&mut machine, program, None);
         if retention.reuse == Reuse::Require {
             return Err(refusal::not_warm());
         }
@@ -308,7 +308,7 @@ impl Process {
             ending: None,
             crashed: None,
             name: Vec::new(),
-            flights: Vec::new(),
+            in_flight: Vec::new(),
             stalled_at: None,
             streams: Streams::new(),
             files: JobFiles::none(),

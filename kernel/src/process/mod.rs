@@ -5,14 +5,14 @@
 //! | [`launch`] | from a launch command to a program that is ready to start |
 //! | [`thread`], [`current`] | a thread; the one that the kernel works for, with its process |
 //! | [`ranks`], [`cores`] | the ranks of this node, their cores, the boot core's timer and ear |
-//! | [`turn`] | the loop around ring 3 on each core, and what each trap means |
+//! | [`run_loop`] | the loop around ring 3 on each core, and what each trap means |
 //! | [`pager`] | waiting, fetching pages, copying to and from the program |
 //! | [`image`] | pages of the program that a broadcast brings |
 //! | [`files`] | the files a job was given |
 //! | [`signals`] | entering handlers of signals and coming back |
 //! | [`streams`] | standard input, output and error, shipped to control |
 //! | [`calls`] | the system calls |
-//! | [`attended`] | long work, in which the node goes on looking at the network |
+//! | [`polling`] | long work, in which the node goes on looking at the network |
 //! | [`services`] | what a process asks of the node |
 //! | [`ending`] | how a program ended, its report, what stays of its memory |
 //! | [`dump`] | the core file of a program that crashed |
@@ -26,7 +26,6 @@
 //! and whatever it does ends at worst the program. When [`Prepared`] is gone, so are all frames of
 //! the program, scrubbed, but those that hold pages of its file and wait for its next launch.
 
-mod attended;
 mod calls;
 mod cores;
 mod current;
@@ -36,13 +35,14 @@ mod files;
 mod image;
 mod launch;
 mod pager;
+mod polling;
 mod ranks;
 mod refusal;
+mod run_loop;
 pub mod services;
 mod signals;
 mod streams;
 mod thread;
-mod turn;
 mod verify;
 
 use alloc::boxed::Box;
@@ -71,7 +71,7 @@ pub use ending::scrub_some;
 use ending::{Crashed, Ending};
 use files::JobFiles;
 pub use launch::prepare;
-use pager::Flight;
+use pager::InFlight;
 use services::{NodeServices, Ranks};
 use streams::Streams;
 use thread::Thread;
@@ -189,7 +189,7 @@ struct Process {
     /// What it is called: its first argument.
     name: Vec<u8>,
     /// Fetches of pages of the program that are on their way.
-    flights: Vec<Flight>,
+    in_flight: Vec<InFlight>,
     /// What the progress of broadcasts was when a wait for a block was in vain.
     stalled_at: Option<u64>,
     streams: Streams,

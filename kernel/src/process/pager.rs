@@ -1,12 +1,12 @@
 //! Waiting, pages of the program file, and copies between kernel and program.
 //!
-//! Pages come out of step with the faults that wanted them: each fetch is kept as a [`Flight`]
+//! Pages come out of step with the faults that wanted them: each fetch is kept as a [`InFlight`]
 //! until its pages are in place. A fault or a call that needs one fails with [`Stop::Wait`] and is
 //! begun anew when it has come.
 //!
 //! Invariant: every wait ends at the latest with a cancel or the program's time limit, and looks
 //! for both at least every [`WAIT_STEP`]; a call that works in a loop as long as its arguments say
-//! looks for both in between ([`Process::look_up`]).
+//! looks for both in between ([`Process::poll_and_check`]).
 
 use hearth_abi::errno::Errno;
 use kernel_core::addr::VirtAddr;
@@ -22,7 +22,7 @@ use super::Process;
 use super::ending::{Ending, Stop};
 use super::image::Step;
 use crate::mm::Hardware;
-use crate::process::attended::is_poll_due;
+use crate::process::polling::is_poll_due;
 use crate::process::services::NodeServices;
 use crate::time;
 
@@ -34,7 +34,7 @@ const _: () = assert!(readahead::IN_FLIGHT_MAX == page::MAX_REQUESTS);
 const _: () = assert!(readahead::WINDOW_MAX * 4096 == page::MAX_REQUEST as u64);
 
 /// Pages of the program's file that are on their way.
-pub(super) struct Flight {
+pub(super) struct InFlight {
     fetch: Fetch,
     source: Source,
 }
@@ -64,7 +64,7 @@ impl Process {
         self.offer_input();
         self.threads.wake_news();
         self.threads.expire(time::now().as_micros());
-        if let Err(ending) = self.look_for_end(services) {
+        if let Err(ending) = self.check_cancelled(services) {
             self.end(ending);
         }
     }
@@ -73,16 +73,16 @@ impl Process {
     pub(super) fn next_due(&self) -> Instant {
         let thread = self.threads.earliest();
         let thread = thread.map_or(Instant::FAR_FUTURE, Instant::from_micros);
-        let until = |flight: &Flight| match flight.source {
+        let until = |flight: &InFlight| match flight.source {
             Source::Cast { until } => Some(until),
             Source::Unasked | Source::Asked(_) => None,
         };
-        let flights = self.flights.iter().filter_map(until);
-        flights.fold(thread.min(self.own_deadline().0), Instant::min)
+        let requests = self.in_flight.iter().filter_map(until);
+        requests.fold(thread.min(self.own_deadline().0), Instant::min)
     }
 
     /// Whether control wants the program ended, or its time is over.
-    pub(super) fn look_for_end(&self, services: &dyn NodeServices) -> Result<(), Ending> {
+    pub(super) fn check_cancelled(&self, services: &dyn NodeServices) -> Result<(), Ending> {
         if let Some(signal) = services.cancelled() {
             return Err(Ending::killed(Cause::Cancelled(signal)));
         }
@@ -95,13 +95,13 @@ impl Process {
     /// For calls that work long without waiting, between two pieces of work: does what the
     /// heartbeat and what peers need would have interrupted it for, which cannot come in ring 0,
     /// and fails when the program must end.
-    pub(super) fn look_up(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
+    pub(super) fn poll_and_check(&mut self, services: &mut dyn NodeServices) -> Result<(), Ending> {
         if is_poll_due(services) {
             self.publish();
             services.poll();
             self.settle(services);
         }
-        self.look_for_end(services)
+        self.check_cancelled(services)
     }
 
     /// Handles a fault of the program, or of the kernel on its behalf. Fails with the program's
@@ -180,31 +180,31 @@ impl Process {
     /// Notes that pages are on their way, with a broadcast until then or else from control.
     pub(super) fn fly(&mut self, fetch: Fetch, cast_until: Option<Instant>) {
         let source = cast_until.map_or(Source::Unasked, |until| Source::Cast { until });
-        self.flights.push(Flight { fetch, source });
+        self.in_flight.push(InFlight { fetch, source });
     }
 
     /// Brings each flight a step further that nobody has been asked for.
     pub(super) fn chase(&mut self, services: &mut dyn NodeServices) {
         let mut index = 0;
-        while let Some(flight) = self.flights.get(index) {
-            let Flight { fetch, source } = *flight;
+        while let Some(flight) = self.in_flight.get(index) {
+            let InFlight { fetch, source } = *flight;
             if let Source::Cast { until } = source {
                 match self.step_of_cast(services, &fetch, until) {
                     Step::Comes => {}
                     Step::InPlace => {
-                        self.flights.swap_remove(index);
+                        self.in_flight.swap_remove(index);
                         self.threads.wake_news();
                         continue;
                     }
-                    Step::Fails => self.flights[index].source = Source::Unasked,
+                    Step::Fails => self.in_flight[index].source = Source::Unasked,
                 }
             }
-            if self.flights[index].source == Source::Unasked {
+            if self.in_flight[index].source == Source::Unasked {
                 let length = fetch.length as u32;
                 let asked =
                     services.request_pages(Object::Program, fetch.offset, length, fetch.demand);
                 if let Ok(request) = asked {
-                    self.flights[index].source = Source::Asked(request);
+                    self.in_flight[index].source = Source::Asked(request);
                 }
             }
             index += 1;
@@ -212,13 +212,13 @@ impl Process {
     }
 
     /// Waits until at most `most` flights are on their way.
-    pub(super) fn await_flights(
+    pub(super) fn await_requests(
         &mut self,
         services: &mut dyn NodeServices,
         most: usize,
     ) -> Result<(), Stop> {
         self.collect_pages(services);
-        match self.flights.len() <= most {
+        match self.in_flight.len() <= most {
             true => Ok(()),
             false => Err(Stop::news()),
         }
@@ -226,7 +226,11 @@ impl Process {
 
     /// Waits for the flight whose first page is `first`.
     fn await_arrival(&self, first: VirtAddr) -> Result<(), Stop> {
-        match self.flights.iter().any(|flight| flight.fetch.page == first) {
+        match self
+            .in_flight
+            .iter()
+            .any(|flight| flight.fetch.page == first)
+        {
             true => Err(Stop::news()),
             false => Ok(()),
         }
@@ -235,7 +239,7 @@ impl Process {
     /// Asks for what a program that runs in sequence will need next, after putting into place what
     /// has arrived. Nobody waits: what fails here is asked for again when it is touched.
     fn read_ahead(&mut self, services: &mut dyn NodeServices) {
-        if !self.flights.is_empty() {
+        if !self.in_flight.is_empty() {
             services.poll();
             self.collect_pages(services);
         }
@@ -254,7 +258,7 @@ impl Process {
             }
             let length = fetch.length as u32;
             match services.request_pages(Object::Program, fetch.offset, length, false) {
-                Ok(request) => self.flights.push(Flight {
+                Ok(request) => self.in_flight.push(InFlight {
                     fetch,
                     source: Source::Asked(request),
                 }),
@@ -275,10 +279,10 @@ impl Process {
         while let Some(done) = services.take_pages() {
             self.threads.wake_news();
             let source = Source::Asked(done.request);
-            let Some(index) = self.flights.iter().position(|f| f.source == source) else {
+            let Some(index) = self.in_flight.iter().position(|f| f.source == source) else {
                 continue;
             };
-            let fetch = self.flights.swap_remove(index).fetch;
+            let fetch = self.in_flight.swap_remove(index).fetch;
             let installed = match done.result {
                 Ok(bytes) => {
                     self.account.bytes_loaded += bytes.len() as u64;

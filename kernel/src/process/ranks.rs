@@ -13,7 +13,7 @@
 //! | [`sleep`], [`release`] | giving the lock away, with nothing to do and before ring 3 |
 //! | [`Undertaker`] | the node as the core has it that ends a rank |
 //!
-//! Neighbours: [`super::turn`] runs the threads of a rank on one core; `arch::cores` kicks.
+//! Neighbours: [`super::run_loop`] runs the threads of a rank on one core; `arch::cores` kicks.
 //!
 //! Invariant: the lock is held in the kernel, and neither in ring 3 nor in a halt; no core uses a
 //! rank's page table when the rank's memory is given back.
@@ -29,7 +29,7 @@ use netstack::time::Instant;
 
 use super::ending::scrub_while_waiting;
 use super::pager::WAIT_STEP;
-use super::turn::{SLICE, run_thread};
+use super::run_loop::{SLICE, run_thread};
 use super::{Ended, Process};
 use crate::arch::cores::{self, BigLock, Guard};
 use crate::arch::interrupts::Class;

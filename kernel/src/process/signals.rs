@@ -1,7 +1,7 @@
 //! Handlers of signals: how a program enters one, and how it comes back.
 //!
 //! Neighbours: `kernel_core::signals` says which signal is next, what lies in a frame and what is
-//! believed of it; [`super::turn`] has signals delivered before the program runs on,
+//! believed of it; [`super::run_loop`] has signals delivered before the program runs on,
 //! [`super::calls`] has the system calls.
 //!
 //! Invariant: a frame is written and read through the program's own page table. A program that has
@@ -134,6 +134,8 @@ impl Current<'_> {
         self.process
             .signals
             .enter(&mut self.thread.signals, signal, &action);
+        // What it blocks now another thread may take.
+        self.process.offer_signals();
         registers.rip = action.handler;
         registers.rsp = place.frame;
         registers.rdi = signal.into();
@@ -164,6 +166,7 @@ impl Current<'_> {
         self.process
             .signals
             .set_mask(&mut self.thread.signals, frame.mask);
+        self.process.offer_signals();
         if let Ok(stack) = AltStack::from_bytes(&frame.stack)
             && !self.thread.signals.stack.holds(frame.registers.rsp)
         {

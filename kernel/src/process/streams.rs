@@ -212,7 +212,7 @@ impl Process {
 
     /// A call that can never be carried out: the job is over at control.
     fn refused(&mut self, services: &dyn NodeServices, error: SubmitError) -> Stop {
-        match self.look_for_end(services) {
+        match self.check_cancelled(services) {
             Err(ending) => ending.into(),
             Ok(()) => {
                 warn!("process", "input of a program: {error:?}");

@@ -1,7 +1,7 @@
 //! A thread of a program: its registers, its signals, and how far a call that waits has come.
 //!
-//! Neighbours: `kernel_core::threads` says which thread of a core runs next, [`super::turn`] runs
-//! it, [`super::calls`] works for it.
+//! Neighbours: `kernel_core::threads` says which thread of a core runs next, [`super::run_loop`]
+//! runs it, [`super::calls`] works for it.
 //!
 //! Invariant: a thread that does not run has all that it is in here; nothing of it is on a
 //! kernel stack.

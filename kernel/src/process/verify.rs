@@ -49,11 +49,11 @@ pub(super) fn all(
     if let Err(refused) = &found
         && refused.code == RefusalCode::Cancelled
     {
-        put_back(services, retained);
+        restore(services, retained);
         return Err(refused.clone());
     }
     let Some(suspects) = look_at_all(&retained, services) else {
-        put_back(services, retained);
+        restore(services, retained);
         return Err(super::refusal::cancelled());
     };
     let mut warm = Warm::default();
@@ -178,10 +178,10 @@ fn give_back(retained: &mut Retained, spec: &LaunchSpec, suspect: &Suspect) -> u
     retained.discard_page(&mut Hardware::new(), suspect.page)
 }
 
-fn put_back(services: &mut dyn NodeServices, retained: Retained) {
+fn restore(services: &mut dyn NodeServices, retained: Retained) {
     let program = *retained.program();
     let warm = services.warm();
-    warm.put_back(&mut Hardware::new(), &program, Some(retained));
+    warm.restore(&mut Hardware::new(), &program, Some(retained));
 }
 
 /// Makes sure that the program has its list of hashes. Fails when control does not give it, when it

@@ -14,7 +14,7 @@ use hearth_abi::sysno;
 
 use crate::{Error, Result};
 
-/// Collective operations of letters that this program has begun.
+/// Collective operations of messages that this program has begun.
 static COLLECTIVES: AtomicU32 = AtomicU32::new(0);
 
 /// Requests that stay outstanding until the program ends, see [`may_stay`].
@@ -141,7 +141,7 @@ pub fn count(counter: u32, value: i64) -> Result<()> {
     Ok(())
 }
 
-/// How many collective operations of letters have begun.
+/// How many collective operations of messages have begun.
 pub fn collectives() -> u32 {
     COLLECTIVES.load(Ordering::Relaxed)
 }

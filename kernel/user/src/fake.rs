@@ -89,7 +89,7 @@ struct Rank {
     job: Arc<(Mutex<Job>, Condvar)>,
     identity: Identity,
     next: u32,
-    /// Collective operations of letters that have begun.
+    /// Collective operations of messages that have begun.
     begun: u32,
     posted: HashMap<u32, Operation>,
     /// Messages that probes keep: whose each is, and its place and bytes.

@@ -366,7 +366,7 @@ fn all_ranks_of_a_collective_hear_at_once_who_is_lost() {
 
 #[test]
 fn lengths_that_differ_are_an_error_of_every_rank() {
-    // Values of the others and of one, of 8 bytes: both go by letters, one by exchanges, both.
+    // Values of the others and of one, of 8 bytes: both go by messages, one by exchanges, both.
     for (count, other) in [
         (100, 99),
         (100, 0),

@@ -100,9 +100,9 @@ impl core::error::Error for ObjectError {}
 /// Blocks of an ordinary object: 8 KiB, as a power of two. A request moves six full datagrams, and
 /// the blocks' list weighs 0.4 % of the object.
 const USUAL_BLOCK_LOG2: u8 = 13;
-/// Below this size blocks of 4 KiB: more of them, so that small data at many nodes does not wait
-/// for whole blocks.
-const SMALL_BYTES: u64 = 2 << 20;
+/// Below this size, what one list of usual blocks describes, blocks of 4 KiB: more of them, so that
+/// small data at many nodes does not wait for whole blocks.
+const SMALL_BYTES: u64 = (LIST_ENTRIES as u64) << USUAL_BLOCK_LOG2;
 
 /// The size of a block for an object of so many bytes, as a power of two; None for more than any
 /// object has.

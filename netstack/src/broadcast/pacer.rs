@@ -10,13 +10,12 @@ use crate::time::{Instant, Micros};
 pub const FRAMING: usize = 8 + 14 + 4 + 12 + 20 + 8;
 /// Smallest frame on the wire, preamble and gap included.
 const SMALLEST: usize = 84;
-/// What a station may catch up with after its loop was late.
+/// What a station may catch up with after its loop was late: two ticks of a kernel that has 250 of
+/// them a second (CONFIG_HZ of Debian).
 const CATCH_UP: Micros = Micros::from_millis(8);
-/// Bounds of that, in bytes: a few datagrams on slow links; at most half of what a port of a
-/// switch holds.
+/// Bounds of that, in bytes: four full frames on slow links; at most about a quarter of what a port
+/// of a switch holds.
 const BURST: (u64, u64) = (4 * 1538, 64 << 10);
-/// Longest time that gives credit.
-const LONGEST: u64 = 1 << 32;
 
 /// A token bucket.
 #[derive(Clone, Debug)]
@@ -54,7 +53,7 @@ impl Pacer {
     }
 
     fn credit_at(&self, now: Instant) -> i64 {
-        let elapsed = now.saturating_since(self.at).0.min(LONGEST);
+        let elapsed = now.saturating_since(self.at).0;
         let earned = u128::from(elapsed) * u128::from(self.rate);
         let earned = earned.min(i64::MAX as u128 / 2) as i64;
         self.credit.saturating_add(earned).min(self.burst())

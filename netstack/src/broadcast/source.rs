@@ -19,8 +19,9 @@ use crate::ids::{BootEpoch, CastId, JobId, NodeId};
 use crate::time::{Instant, Micros};
 use crate::wire::key::Key;
 
-/// How often progress is told at most.
-const PROGRESS_EVERY: Micros = Micros::from_millis(100);
+/// How often progress is told at most: what changes faster nobody sees as a change (Nielsen,
+/// Usability Engineering, 1993, section 5.5: 0.1 s).
+pub(super) const PROGRESS_EVERY: Micros = Micros::from_millis(100);
 
 /// Bounds of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

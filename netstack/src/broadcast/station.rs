@@ -14,6 +14,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
+use super::cast::pulling::WINDOW;
 use super::cast::serving::Train;
 use super::cast::{Cast, CastEvent, Io};
 use super::event::{CastCounters, EndReason, Footprint};
@@ -23,6 +24,7 @@ use super::{MAX_BLOCK_LOG2, Peer, Store, wire};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::FIRST;
 use crate::wire::envelope::Envelopes;
 use crate::wire::key::Key;
 
@@ -33,11 +35,11 @@ const MAX_ENDED: usize = 64;
 const MAX_TURNED_AWAY: usize = 64;
 /// Answers to strangers that wait to be sent.
 const MAX_STRAY: usize = 256;
-/// Casts wait for each other's credit: after so many block times without data, and this time at
+/// Casts wait for each other's credit: after a window of block times without data, and this time at
 /// least, one that has it gives some up. What a tree's upper levels hold back at 20 Mbit/s is not
 /// taken for stuck.
-const STUCK_BLOCKS: u64 = 16;
-const STUCK: Micros = Micros::from_millis(100);
+const STUCK_BLOCKS: u64 = WINDOW as u64;
+const STUCK: Micros = FIRST;
 /// Fragments that may be asked for beyond a station's credit
 /// ([`MemberConfig::credit`](super::MemberConfig::credit)), so that a cast can begin beside others
 /// that have asked for all of it: a block of the largest size.
@@ -45,8 +47,8 @@ pub const SPARE_CREDIT: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(super::FRAGMENT
 /// Most messages in a row while data waits or something could be asked for: so many short ones take
 /// about as long on a link as a block of the usual size.
 const MESSAGES_IN_A_ROW: u32 = 64;
-/// Rate before the first cast where none is given: nothing is sent then but answers.
-const BEFORE_CASTS: u64 = 1 << 27;
+/// Rate before the first cast where none is given, 1 Gbit/s: nothing is sent then but answers.
+const BEFORE_CASTS: u64 = 125_000_000;
 
 /// See the module.
 #[derive(Debug)]

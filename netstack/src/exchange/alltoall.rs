@@ -7,7 +7,8 @@
 //! around: so late starters hold nobody up and are not forgotten.
 //!
 //! Everything is known by the number of its round: the round in which this rank sends to a peer,
-//! and the round in which it receives from one.
+//! and the round in which it receives from one. `numbering` has those of the published method,
+//! which are no rounds.
 //!
 //! Neighbours: [`super::endpoint`] drives it; [`super::rounds`] has their order, [`super::inbound`]
 //! and [`super::grants`] the blocks. `sending` has the one side, `receiving` the other.
@@ -18,11 +19,12 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::credit::Credit;
+use super::credit::{Credit, MAX_WINDOW};
 use super::grants::Key;
 use super::group::{Members, Together};
 use super::inbound::Inbound;
 use super::io::Io;
+use super::liveness::{MAX_WATCHED, MIN_ASKED};
 use super::message::{BlockId, Item, packets};
 use super::published::active::Network;
 use super::published::steps::{MASTER, Steps};
@@ -31,41 +33,49 @@ use super::{Active, Error, Layout, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
+use crate::transport::pull::BATCH;
 use crate::transport::retry::Backoff;
 
-/// Receivers that are told at a time that this rank is ready.
-const AHEAD: usize = 8;
+/// Receivers that are told at a time that this rank is ready: as many as there are batches in the
+/// largest window, so that the link is full if each asks for one.
+const AHEAD: usize = (MAX_WINDOW / BATCH) as usize;
 /// Whoever asks before its turn has come is told at once as long as no more is told to all than so
-/// many windows of one sender.
+/// many windows of one sender: twice what a rank tells by itself.
 const TOLD_AHEAD: u32 = 4;
-/// Senders that are pulled from at a time.
-const SENDERS: usize = 6;
-/// A receiver that was told so often in vain gives up its place.
+/// Senders that are pulled from at a time, for the same reason.
+const SENDERS: usize = AHEAD;
+/// A receiver that was told so often in vain gives up its place: where one datagram in a hundred is
+/// lost, two of these, or their answers, are once in 2,500 times.
 const TELL_AGAIN: u8 = 2;
-/// The same where the whole block was sent.
-const TELL_AGAIN_SENT: u8 = 6;
-/// Senders that should be ready and are not, that are known one by one.
-pub(super) const MAX_OVERDUE: usize = 64;
+/// The same where the whole block was sent: it is as good as dead then.
+const TELL_AGAIN_SENT: u8 = MIN_ASKED as u8;
+/// Senders that should be ready and are not, that are known one by one: as many as are watched.
+pub(super) const MAX_OVERDUE: usize = MAX_WATCHED;
 /// Senders of the next rounds that are asked when a block begins, where they have not said that
-/// they are ready.
+/// they are ready: the one after this, and the one after that where the first one is late.
 const ASKED_AHEAD: usize = 2;
-/// Senders of the last rounds say when they have sent all, even where nothing was lost yet: no
-/// later block hides the wait for the end of theirs.
-const ENDS_TOLD: u32 = 8;
-/// Senders that hear twice that their block has come.
-const LAST: usize = 8;
-/// Ranks that are told again, or asked, at a time.
-const REMINDED: usize = 4;
-/// Ranks of each direction that are watched at a time, whether they are there.
-const WATCHED: u32 = 16;
-/// Blocks of so many packets, or fewer, go unasked.
+/// Senders of the last rounds, those that are told at the same time, say when they have sent all,
+/// even where nothing was lost yet: no later block hides the wait for the end of theirs.
+const ENDS_TOLD: u32 = AHEAD as u32;
+/// Senders that hear twice that their block has come: of the same rounds.
+const LAST: usize = AHEAD;
+/// Ranks that are told again, or asked, at a time: half as many as are told, since most of them are
+/// late.
+const REMINDED: usize = AHEAD / 2;
+/// Ranks of each direction that are watched at a time, whether they are there: two exchanges at
+/// once leave room for no others.
+const WATCHED: u32 = MAX_WATCHED as u32 / 4;
+/// Blocks of so many packets, or fewer, go unasked: to be asked for costs three control datagrams
+/// (ready, pull, got), which are hardly fewer.
 const SMALL_PACKETS: u32 = 4;
 /// Priority of blocks of exchanges: messages go before them.
 const FIRST_PRIORITY: u32 = 1;
 
+mod numbering;
 mod receiving;
 mod sending;
 
+use numbering::Numbering;
 use sending::Slot;
 
 /// See the module.
@@ -76,7 +86,7 @@ pub(super) struct Exchange {
     pub number: u32,
     members: Members,
     pub signature: u32,
-    order: Order,
+    numbering: Numbering,
     scheme: Scheme,
     send: Side,
     receive: Side,
@@ -139,7 +149,11 @@ impl Exchange {
         reports: Vec<(Rank, u32)>,
         io: &mut Io<'_>,
     ) -> Self {
-        let rounds = order.rounds();
+        let numbering = match scheme {
+            Scheme::Published { .. } => Numbering::Distance(members.size()),
+            Scheme::Default | Scheme::Compared(_) => Numbering::Rounds(order),
+        };
+        let rounds = numbering.rounds();
         let sequence = match scheme {
             Scheme::Compared(baseline) => baseline.sequence(&order, members.me(), io.rng),
             Scheme::Default | Scheme::Published { .. } => None,
@@ -150,7 +164,7 @@ impl Exchange {
             number,
             signature: members.signature(Together::Exchange),
             members,
-            order,
+            numbering,
             scheme,
             send,
             receive,
@@ -211,7 +225,7 @@ impl Exchange {
 
     /// Bytes that this rank sends in a round; none to itself.
     fn sends(&self, round: u32) -> u64 {
-        match self.order.target(self.members.me(), round) {
+        match self.numbering.target(self.members.me(), round) {
             to if to == self.members.me() => 0,
             to => self.send.layout.part(to).bytes,
         }
@@ -219,7 +233,7 @@ impl Exchange {
 
     /// Bytes that this rank receives in a round; none from itself.
     fn receives(&self, round: u32) -> u64 {
-        match self.order.source(self.members.me(), round) {
+        match self.numbering.source(self.members.me(), round) {
             from if from == self.members.me() => 0,
             from => self.receive.layout.part(from).bytes,
         }
@@ -227,24 +241,24 @@ impl Exchange {
 
     /// Whom this rank sends to in a round.
     fn target(&self, round: u32) -> Rank {
-        let place = self.order.target(self.members.me(), round);
+        let place = self.numbering.target(self.members.me(), round);
         self.members.rank(place)
     }
 
     /// Whom it receives from in a round.
     fn source(&self, round: u32) -> Rank {
-        let place = self.order.source(self.members.me(), round);
+        let place = self.numbering.source(self.members.me(), round);
         self.members.rank(place)
     }
 
     /// The round in which this rank sends to another that takes part.
     fn round_to(&self, to: Rank) -> u32 {
-        self.order.round(self.members.me(), self.place(to).0)
+        self.numbering.number(self.members.me(), self.place(to).0)
     }
 
     /// The round in which this rank receives from another that takes part.
     fn round_from(&self, from: Rank) -> u32 {
-        self.order.round(self.place(from).0, self.members.me())
+        self.numbering.number(self.place(from).0, self.members.me())
     }
 
     /// The place of a rank that takes part, as the published method calls it.
@@ -264,7 +278,7 @@ impl Exchange {
 
     /// What the published method's L is computed from: this rank's blocks stand for all.
     fn network(&self, core: u64, credit: &Credit) -> Network {
-        let ranks = self.order.rounds();
+        let ranks = self.numbering.rounds();
         let blocks = 2 * u64::from(ranks - 1);
         let bytes: u64 = (0..ranks)
             .map(|round| self.sends(round) + self.receives(round))
@@ -293,7 +307,7 @@ impl Exchange {
 
     /// How long a receiver that was told may take until it pulls: the rounds before it.
     fn patience(&self, credit: &Credit) -> Micros {
-        let longest = packets(self.sends(1 % self.order.rounds())).max(SMALL_PACKETS);
+        let longest = packets(self.sends(1 % self.numbering.rounds())).max(SMALL_PACKETS);
         credit.takes(u64::from(longest) * (AHEAD as u64 + 2)) + credit.wait()
     }
 
@@ -362,7 +376,7 @@ impl Exchange {
 
     /// Ranks that this one waits for: some in each direction, others in each turn.
     pub(super) fn waits_for(&self, turn: u32) -> impl Iterator<Item = Rank> {
-        let rounds = self.order.rounds();
+        let rounds = self.numbering.rounds();
         let start = turn.wrapping_mul(WATCHED) % rounds;
         let missing = move |set: &Bitmap| {
             let mut found = Vec::new();
@@ -452,7 +466,7 @@ impl Exchange {
                 if let Some(pull) = inbound.time_out(io.now, waits) {
                     let from = self
                         .members
-                        .rank(self.order.source(self.members.me(), *round));
+                        .rank(self.numbering.source(self.members.me(), *round));
                     io.say_pull(from, block, pull);
                 }
                 io.credit.change(before, inbound.outstanding());

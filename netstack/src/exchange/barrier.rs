@@ -11,16 +11,19 @@
 
 use super::group::{Members, Together};
 use super::io::Io;
+use super::liveness::COMPUTES;
 use super::message::Item;
 use super::{Error, OpId};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 use crate::transport::retry::Backoff;
+use crate::transport::rtt::GRANULARITY;
 
-/// Shortest wait for a token: whose processor is slow has not lost it.
-const SHORTEST_WAIT: Micros = Micros::from_millis(1);
-/// Longest wait between two questions.
-const LONGEST_WAIT: Micros = Micros::from_millis(100);
+/// Shortest wait for a token: whose processor is slow has not lost it. A tick of a timer (RFC 9002,
+/// section 6.1.2: kGranularity).
+const SHORTEST_WAIT: Micros = GRANULARITY;
+/// Longest wait between two questions: a rank that computes is asked ten times until it looks.
+const LONGEST_WAIT: Micros = Micros(COMPUTES.0 / 10);
 
 /// See the module.
 #[derive(Debug)]

@@ -21,33 +21,36 @@ use super::grants::{Grants, Train};
 use super::group::{Members, Together};
 use super::incoming::Receiving;
 use super::io::Io;
-use super::letters::{Letters, Sending};
-use super::liveness::{Liveness, Verdict};
+use super::liveness::{COMPUTES, INTERVAL, Liveness, Verdict};
 use super::message::{BlockId, Body, Item, Loss, NUMBER_MASK, Packet};
 use super::numbers::Numbers;
 use super::outbox::Outbox;
 use super::own::Purpose;
 use super::published::steps::EarlyReports;
 use super::rounds::{Order, ranks_of_a_leaf};
+use super::tagged::{Messages, Sending};
 use super::{
     Among, BufferId, Config, Counters, DEFAULT_EAGER, Error, Event, Footprint, MAX_OPS, MAX_RANKS,
-    Memory, Op, OpId, PostError, Side, wire,
+    MAX_TOGETHER, Memory, Op, OpId, PostError, Side, wire,
 };
 use crate::ids::Rank;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 
-/// Ranks that are ready for exchanges that this one has not begun, beside two of each rank.
-const MAX_EARLY: usize = 256;
-/// Tokens of barriers that this rank has not reached, by context, number and rank.
-const MAX_EARLY_TOKENS: usize = 256;
+/// Ranks that are ready for exchanges that this one has not begun, beside two of each rank: one for
+/// each exchange that may be posted.
+const MAX_EARLY: usize = MAX_TOGETHER;
+/// Tokens of barriers that this rank has not reached, by context, number and rank: one for each
+/// barrier that may be posted.
+const MAX_EARLY_TOKENS: usize = MAX_TOGETHER;
 /// A barrier that is not done so long after a rank was lost needs that rank. Where a token was lost
 /// its sender may be done with the barrier, and answers who asks for it when it looks at its
 /// network: once a second while its program computes. That is twice in this time.
 const BARRIER_WITHIN: Micros = Micros::from_millis(2_500);
-/// Looks at who is there after which an exchange has others watched.
-const WATCH_TURN: u32 = 4;
-/// Bytes of most control datagrams, for the pace.
+/// Looks at who is there after which an exchange has others watched: a rank that computes has
+/// looked once by then.
+const WATCH_TURN: u32 = (COMPUTES.0 / INTERVAL.0) as u32;
+/// Bytes of most control datagrams, for the pace: the envelope, an item, and some.
 const CONTROL: usize = 48;
 
 /// See the module.
@@ -61,7 +64,7 @@ pub struct Endpoint {
     next_op: u32,
     exchanges: Vec<Exchange>,
     barriers: Vec<Barrier>,
-    letters: Letters,
+    messages: Messages,
     numbers: Numbers,
     /// Ranks that are ready for an exchange that this one has not begun: the bytes of their blocks,
     /// and what they take part in, 0 where a packet of the block was all that came.
@@ -135,7 +138,7 @@ impl Endpoint {
             next_op: 0,
             exchanges: Vec::new(),
             barriers: Vec::new(),
-            letters: Letters::new(eager as usize, config.size),
+            messages: Messages::new(eager as usize, config.size),
             numbers: Numbers::default(),
             early: BTreeMap::new(),
             early_reports: EarlyReports::default(),
@@ -198,12 +201,12 @@ impl Endpoint {
                 };
                 let io = io!(self, now);
                 if to == self.config.me {
-                    let letters = &mut self.letters;
-                    letters
+                    let messages = &mut self.messages;
+                    messages
                         .incoming
-                        .send_to_self(sending, memory, io, &mut letters.events);
+                        .send_to_self(sending, memory, io, &mut messages.events);
                 } else {
-                    self.letters.send(sending, memory, io);
+                    self.messages.send(sending, memory, io);
                 }
             }
             Op::Receive {
@@ -222,10 +225,10 @@ impl Endpoint {
                     capacity,
                     claims: false,
                 };
-                let (letters, io) = (&mut self.letters, io!(self, now));
-                letters
+                let (messages, io) = (&mut self.messages, io!(self, now));
+                messages
                     .incoming
-                    .post(receiving, memory, io, &mut letters.events);
+                    .post(receiving, memory, io, &mut messages.events);
             }
             Op::Probe {
                 from,
@@ -243,8 +246,8 @@ impl Endpoint {
                     capacity: 0,
                     claims,
                 };
-                let letters = &mut self.letters;
-                if !letters.incoming.probe(probe, waits, &mut letters.events) {
+                let messages = &mut self.messages;
+                if !messages.incoming.probe(probe, waits, &mut messages.events) {
                     return Err(PostError::NoMessage);
                 }
             }
@@ -262,9 +265,9 @@ impl Endpoint {
                     capacity,
                     claims: false,
                 };
-                let (letters, io) = (&mut self.letters, io!(self, now));
-                let events = &mut letters.events;
-                letters
+                let (messages, io) = (&mut self.messages, io!(self, now));
+                let events = &mut messages.events;
+                messages
                     .incoming
                     .receive_claimed(claim, receiving, memory, io, events);
             }
@@ -335,12 +338,12 @@ impl Endpoint {
         exchange.received_bytes = from.bytes;
         if from.bytes > 0 {
             exchange.copies_own = true;
-            let own = &mut self.letters.incoming.own;
+            let own = &mut self.messages.incoming.own;
             own.add(Purpose::Block(op), places.0, places.1, from.bytes);
         }
         // Fewer find room at the port beside all that may come, and wait there for no longer than
         // their senders do for an answer.
-        if ready.len() > io.credit.total() as usize / 2 {
+        if ready.len() > io.credit.window() as usize / 2 {
             io.credit.assume_unasked(now);
         }
         for (rank, bytes) in ready {
@@ -369,9 +372,9 @@ impl Endpoint {
 
     /// Copies a piece of what this rank sends to itself.
     fn copy_own(&mut self, memory: &mut dyn Memory) {
-        let (letters, me) = (&mut self.letters, self.config.me);
-        let own = &mut letters.incoming.own;
-        let Some((op, result)) = own.step(me, memory, &mut letters.events) else {
+        let (messages, me) = (&mut self.messages, self.config.me);
+        let own = &mut messages.incoming.own;
+        let Some((op, result)) = own.step(me, memory, &mut messages.events) else {
             return;
         };
         let mut exchanges = self.exchanges.iter_mut();
@@ -387,7 +390,7 @@ impl Endpoint {
     /// hear that it does not come; of a message that nobody has begun to receive they never hear.
     /// The message of a claim is nobody's again.
     pub fn cancel(&mut self, now: Instant, op: OpId, memory: &mut dyn Memory) {
-        self.letters.cancel(op, memory, io!(self, now));
+        self.messages.cancel(op, memory, io!(self, now));
         if let Some(at) = self.exchanges.iter().position(|exchange| exchange.op == op) {
             // Who needs this rank in it hears that, whoever is lost.
             let id = (self.exchanges[at].context, self.exchanges[at].number);
@@ -409,9 +412,9 @@ impl Endpoint {
         let (context, number) = (exchange.context, exchange.number);
         self.grants
             .retain(|_, block| block != BlockId::Exchange(context, number));
-        let (letters, me) = (&mut self.letters, self.config.me);
-        let own = &mut letters.incoming.own;
-        own.cancel(exchange.op, me, &mut letters.events);
+        let (messages, me) = (&mut self.messages, self.config.me);
+        let own = &mut messages.incoming.own;
+        own.cancel(exchange.op, me, &mut messages.events);
         if spoiled {
             self.numbers.spoil(context, number);
         }
@@ -460,7 +463,7 @@ impl Endpoint {
         self.exchanges.iter().any(|exchange| exchange.awaits(rank))
             || barriers.any(|barrier| barrier.waits_for() == rank)
             || self
-                .letters
+                .messages
                 .waits_for(&self.lost)
                 .any(|other| other == rank)
     }
@@ -468,25 +471,25 @@ impl Endpoint {
     /// Nothing waits to be sent, and every message is acknowledged. Whoever missed an answer may
     /// still ask for it.
     pub fn is_drained(&self) -> bool {
-        !self.sends() && self.letters.unacknowledged() == 0
+        !self.sends() && self.messages.unacknowledged() == 0
     }
 
     /// Something waits to be sent or copied.
     fn sends(&self) -> bool {
         self.outbox.len() > 0
             || self.grants.len() > 0
-            || self.letters.has_short()
-            || self.letters.incoming.own.is_pending()
+            || self.messages.has_short()
+            || self.messages.incoming.own.is_pending()
     }
 
     /// Operations that are posted and not done.
     fn operations(&self) -> usize {
-        self.exchanges.len() + self.barriers.len() + self.letters.operations()
+        self.exchanges.len() + self.barriers.len() + self.messages.operations()
     }
 
     /// Something is under way, so that datagrams are expected.
     pub fn is_active(&self) -> bool {
-        self.operations() > 0 || self.letters.unacknowledged() > 0 || self.outbox.len() > 0
+        self.operations() > 0 || self.messages.unacknowledged() > 0 || self.outbox.len() > 0
     }
 
     /// Takes the results of operations, and notes when something is due next.
@@ -522,7 +525,7 @@ impl Endpoint {
             }
             self.finish(barrier.op, result);
         }
-        self.events.append(&mut self.letters.events);
+        self.events.append(&mut self.messages.events);
         let exchanges = self
             .exchanges
             .iter()
@@ -532,8 +535,8 @@ impl Endpoint {
             .chain(barriers)
             .min()
             .unwrap_or(Instant::FAR_FUTURE);
-        let letters = self.letters.deadline(self.credit.waits());
-        self.next_tick = soonest.min(letters).min(self.liveness.deadline());
+        let messages = self.messages.deadline(self.credit.waits());
+        self.next_tick = soonest.min(messages).min(self.liveness.deadline());
     }
 
     fn finish(&mut self, op: OpId, result: Result<u64, Error>) {
@@ -560,7 +563,7 @@ impl Endpoint {
             let ended = self.lost.earliest_ended(|rank| barrier.has(rank));
             barrier.tick(ended, io);
         }
-        self.letters.tick(io);
+        self.messages.tick(io);
         if self.liveness.deadline() <= now {
             self.check_liveness(now);
         }
@@ -576,7 +579,7 @@ impl Endpoint {
         let barriers = self.barriers.iter().map(Barrier::waits_for);
         let all = exchanges
             .chain(barriers)
-            .chain(self.letters.waits_for(&self.lost));
+            .chain(self.messages.waits_for(&self.lost));
         let all = all.filter(|rank| *rank != me);
         let all: Vec<Rank> = all.collect();
         let asked = self.liveness.asked();
@@ -597,7 +600,7 @@ impl Endpoint {
             return;
         }
         let io = io!(self, now);
-        self.letters.incoming.pull(io);
+        self.messages.incoming.pull(io);
         self.exchanges
             .iter_mut()
             .for_each(|exchange| exchange.pull(io));
@@ -606,7 +609,7 @@ impl Endpoint {
     /// Control and short messages.
     fn next_first(&mut self, now: Instant, memory: &mut dyn Memory) -> Option<(Rank, Body)> {
         self.tick(now);
-        if self.letters.incoming.own.is_pending() {
+        if self.messages.incoming.own.is_pending() {
             self.copy_own(memory);
             self.settle(now);
         }
@@ -616,8 +619,8 @@ impl Endpoint {
             self.credit.sent(now, 1, CONTROL);
             return Some((to, Body::Control(items)));
         }
-        let short = self.letters.next_short(memory, io!(self, now));
-        self.events.append(&mut self.letters.events);
+        let short = self.messages.next_short(memory, io!(self, now));
+        self.events.append(&mut self.messages.events);
         short
     }
 
@@ -683,7 +686,7 @@ impl Endpoint {
             let Train { to, data, .. } = self.next_train(now, 1)?;
             let fill = |room: &mut [u8]| match data.block {
                 BlockId::Message(number) => self
-                    .letters
+                    .messages
                     .fill(to, number, data.first, room, memory)
                     .is_ok(),
                 BlockId::Exchange(context, number) => find(&mut self.exchanges, (context, number))
@@ -700,7 +703,7 @@ impl Endpoint {
     fn unreadable(&mut self, now: Instant, to: Rank, block: BlockId) {
         let io = io!(self, now);
         match block {
-            BlockId::Message(number) => self.letters.gone(to, number, io),
+            BlockId::Message(number) => self.messages.gone(to, number, io),
             BlockId::Exchange(context, number) => {
                 if let Some(exchange) = find(&mut self.exchanges, (context, number)) {
                     exchange.memory_gone(to, io);
@@ -712,10 +715,10 @@ impl Endpoint {
 
     /// When to poll again; None: nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let at = match (self.sends(), self.outbox.len(), self.letters.has_short()) {
+        let at = match (self.sends(), self.outbox.len(), self.messages.has_short()) {
             (false, ..) => self.next_tick,
             // Packets that wait for their time.
-            (true, 0, false) if !self.letters.incoming.own.is_pending() => {
+            (true, 0, false) if !self.messages.incoming.own.is_pending() => {
                 self.credit.sends_at().min(self.next_tick)
             }
             (true, ..) => Instant::ZERO,
@@ -750,11 +753,11 @@ impl Endpoint {
             .sum::<usize>();
         Footprint {
             ops: self.operations(),
-            inbound: blocks + self.letters.inbound_blocks(),
+            inbound: blocks + self.messages.inbound_blocks(),
             under_way: self.credit.used(),
             grants: self.grants.len(),
             queued: self.outbox.len(),
-            eager_bytes: self.letters.kept_bytes(),
+            eager_bytes: self.messages.kept_bytes(),
         }
     }
 }

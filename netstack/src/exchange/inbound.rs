@@ -9,7 +9,7 @@
 //! where its caller says so, and a question after silence want to be told that. Nothing is asked
 //! for again because of silence alone: what waits at a busy sender would come twice.
 //!
-//! Neighbours: [`super::alltoall`] and [`super::letters`] have one of these for each block they
+//! Neighbours: [`super::alltoall`] and [`super::tagged`] have one of these for each block they
 //! receive; [`super::grants`] is the other end.
 //!
 //! Invariant: a packet is taken once, and no more is asked for than the caller allows.
@@ -18,8 +18,8 @@ use super::credit::Waits;
 use super::message::Pull;
 use crate::time::{Instant, Micros};
 
-/// Packets that are known one by one.
-const SPAN: u32 = 128;
+/// Packets that are known one by one: bits of a word.
+pub(super) const SPAN: u32 = u128::BITS;
 /// So often the wait has doubled for the sender of a short block that is missing: it may be many
 /// receivers that ask it.
 const MISSING_DOUBLINGS: u8 = 2;

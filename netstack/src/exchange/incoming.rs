@@ -8,7 +8,7 @@
 //! A probe looks at what waits. One that *claims* keeps the message that it finds for the one
 //! receive that names the probe; taken back, the message waits in its old place again.
 //!
-//! Neighbours: [`super::letters`] has the sending end; `posted` finds receives and probes,
+//! Neighbours: [`super::tagged`] has the sending end; `posted` finds receives and probes,
 //! `transfers` has what is being pulled; [`super::own`] copies what a rank sends to itself.
 //!
 //! Invariant: messages of a pair are matched in the order of their numbers, and receives in the
@@ -23,13 +23,13 @@ use super::credit::Waits;
 use super::endpoint::Losses;
 use super::inbound::Inbound;
 use super::io::Io;
-use super::letters::{Sending, WINDOW, zeroed};
 use super::message::{
     BlockId, Data, Item, Loss, NUMBER_MASK, Offer, is_before, next, packet_bytes, packets,
 };
 use super::own::{OwnCopies, Purpose};
 use super::posted::Posted;
 pub(super) use super::posted::Receiving;
+use super::tagged::{Sending, WINDOW, zeroed};
 use super::transfers::{Transfer, Transfers};
 use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
@@ -38,7 +38,8 @@ use crate::time::Instant;
 mod probes;
 mod room;
 
-/// Most messages that wait to be received, of all ranks.
+/// Most messages that wait to be received, of all ranks: without any bytes they take 256 KB of what
+/// is known of them.
 const MAX_UNEXPECTED: usize = 4096;
 /// Where the bytes of a message that waits are.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ enum Content {
 
 /// A message that waits.
 #[derive(Debug)]
-struct Letter {
+struct Message {
     offer: Offer,
     content: Content,
     /// Its place among those of all senders.
@@ -68,7 +69,7 @@ struct Letter {
     piece: Option<Piece>,
 }
 
-impl Letter {
+impl Message {
     fn kept_bytes(&self) -> usize {
         match &self.content {
             Content::Here(bytes) => bytes.len(),
@@ -97,8 +98,8 @@ struct From {
     /// Messages before this number are known.
     next: u32,
     /// Later ones, which must wait for those between.
-    early: BTreeMap<u32, Letter>,
-    unexpected: VecDeque<Letter>,
+    early: BTreeMap<u32, Message>,
+    unexpected: VecDeque<Message>,
     /// There was no room for its next message, which nobody waits for: those behind it cannot be
     /// looked at.
     is_held: bool,
@@ -111,8 +112,8 @@ impl From {
     /// message whether it was received.
     fn ended(&self, receiving: Vec<u32>) -> Self {
         let there = self.unexpected.iter();
-        let there = there.filter(|letter| matches!(letter.content, Content::There));
-        let unread = there.map(|letter| letter.offer.number);
+        let there = there.filter(|message| matches!(message.content, Content::There));
+        let unread = there.map(|message| message.offer.number);
         From {
             next: self.next,
             unread: unread.chain(receiving).collect(),
@@ -179,10 +180,10 @@ impl Incoming {
         };
         let firsts = senders.filter_map(|(&sender, from)| {
             let mut waiting = from.unexpected.iter().enumerate();
-            let (at, letter) = waiting.find(|(_, letter)| {
-                letter.claim.is_none() && receiving.takes(sender, &letter.offer)
+            let (at, message) = waiting.find(|(_, message)| {
+                message.claim.is_none() && receiving.takes(sender, &message.offer)
             })?;
-            Some((letter.arrival, sender, at))
+            Some((message.arrival, sender, at))
         });
         firsts.min().map(|(_, sender, at)| (sender, at))
     }
@@ -215,14 +216,14 @@ impl Incoming {
         events: &mut VecDeque<Event>,
     ) {
         let found = self.first_for(&receiving).and_then(|(sender, at)| {
-            let letter = self.from.get_mut(&sender)?.unexpected.remove(at)?;
-            Some((sender, letter))
+            let message = self.from.get_mut(&sender)?.unexpected.remove(at)?;
+            Some((sender, message))
         });
         match found {
             None => self.posted.push(receiving),
-            Some((sender, letter)) => {
-                self.taken(&letter);
-                self.deliver(sender, receiving, letter, memory, io, events);
+            Some((sender, message)) => {
+                self.taken(&message);
+                self.deliver(sender, receiving, message, memory, io, events);
             }
         }
     }
@@ -246,7 +247,7 @@ impl Incoming {
             tag: sending.tag,
             bytes: sending.bytes,
         };
-        let mut letter = Letter {
+        let mut message = Message {
             offer,
             content: Content::Own(sending.op, sending.buffer),
             arrival: 0,
@@ -254,7 +255,7 @@ impl Incoming {
             piece: None,
         };
         if let Some(receiving) = self.take_posted(sending.to, &offer) {
-            return self.deliver(sending.to, receiving, letter, memory, io, events);
+            return self.deliver(sending.to, receiving, message, memory, io, events);
         }
         let bytes = sending.bytes as usize;
         let is_kept = sending.bytes <= SHORT as u64
@@ -269,7 +270,7 @@ impl Incoming {
                     error: Error::Gone,
                 });
             }
-            letter.content = Content::Here(payload);
+            message.content = Content::Here(payload);
             events.push_back(Event::Done {
                 op: sending.op,
                 bytes: sending.bytes,
@@ -277,33 +278,33 @@ impl Incoming {
                 tag: sending.tag,
             });
         }
-        self.keep(sending.to, letter, events);
+        self.keep(sending.to, message, events);
     }
 
     /// Keeps a message that nobody waits for, as the last one of its sender.
-    fn keep(&mut self, sender: Rank, mut letter: Letter, events: &mut VecDeque<Event>) {
+    fn keep(&mut self, sender: Rank, mut message: Message, events: &mut VecDeque<Event>) {
         self.arrivals += 1;
-        letter.arrival = self.arrivals;
-        self.insert(sender, letter, events);
+        message.arrival = self.arrivals;
+        self.insert(sender, message, events);
     }
 
     /// Keeps a message in its place, where probes find it.
-    fn insert(&mut self, sender: Rank, mut letter: Letter, events: &mut VecDeque<Event>) {
-        while letter.claim.is_none()
-            && let Some(probe) = self.probes.take(sender, &letter.offer)
+    fn insert(&mut self, sender: Rank, mut message: Message, events: &mut VecDeque<Event>) {
+        while message.claim.is_none()
+            && let Some(probe) = self.probes.take(sender, &message.offer)
         {
-            events.push_back(letter.found(sender, &probe));
+            events.push_back(message.found(sender, &probe));
             if probe.claims {
-                letter.claim = Some(probe.op);
+                message.claim = Some(probe.op);
                 self.claims.insert(probe.op, sender);
             }
         }
-        self.count(&letter);
+        self.count(&message);
         let from = self.from.entry(sender).or_default();
         let at = from
             .unexpected
-            .partition_point(|other| other.arrival < letter.arrival);
-        from.unexpected.insert(at, letter);
+            .partition_point(|other| other.arrival < message.arrival);
+        from.unexpected.insert(at, message);
     }
 
     /// A message is offered, perhaps with its bytes.
@@ -321,11 +322,11 @@ impl Incoming {
         if is_before(offer.number, expected) || from.early.contains_key(&offer.number) {
             let mut waiting = from.unexpected.iter().chain(from.early.values());
             let is_pending = self.transfers.has((sender, offer.number))
-                || waiting.any(|letter| letter.is_there(offer.number));
+                || waiting.any(|message| message.is_there(offer.number));
             return answer(sender, offer.number, !is_pending, io);
         }
         let is_next = offer.number == expected;
-        let mut letter = Letter {
+        let mut message = Message {
             offer,
             content: payload.map_or(Content::There, Content::Here),
             arrival: 0,
@@ -338,28 +339,28 @@ impl Incoming {
         };
         if let Some(receiving) = posted {
             self.pass(sender);
-            let is_here = matches!(letter.content, Content::Here(_));
+            let is_here = matches!(message.content, Content::Here(_));
             answer(sender, offer.number, is_here, io);
-            self.deliver(sender, receiving, letter, memory, io, events);
+            self.deliver(sender, receiving, message, memory, io, events);
             return self.catch_up(sender, memory, io, events);
         }
         // Those before it must still have room, so one that is early has half of it.
         let share = if is_next { 1 } else { 2 };
         let is_far = is_far(offer.number, expected);
-        if is_far || !self.make_room(&mut letter, share, memory) {
+        if is_far || !self.make_room(&mut message, share, memory) {
             if let Some(from) = self.from.get_mut(&sender) {
                 from.is_held |= is_next;
             }
             return;
         }
-        let is_here = matches!(letter.content, Content::Here(_) | Content::Kept);
+        let is_here = matches!(message.content, Content::Here(_) | Content::Kept);
         answer(sender, offer.number, is_here, io);
         if is_next {
             self.pass(sender);
-            self.keep(sender, letter, events);
+            self.keep(sender, message, events);
             self.catch_up(sender, memory, io, events);
         } else {
-            self.keep_early(sender, letter);
+            self.keep_early(sender, message);
         }
     }
 
@@ -370,10 +371,10 @@ impl Incoming {
         from.is_held = false;
     }
 
-    fn keep_early(&mut self, sender: Rank, letter: Letter) {
-        self.count(&letter);
+    fn keep_early(&mut self, sender: Rank, message: Message) {
+        self.count(&message);
         let from = self.from.entry(sender).or_default();
-        from.early.insert(letter.offer.number, letter);
+        from.early.insert(message.offer.number, message);
     }
 
     /// Matches those that waited for a message between.
@@ -385,18 +386,18 @@ impl Incoming {
         events: &mut VecDeque<Event>,
     ) {
         while let Some(from) = self.from.get_mut(&sender) {
-            let Some(letter) = from.early.remove(&from.next) else {
+            let Some(message) = from.early.remove(&from.next) else {
                 return;
             };
             from.next = next(from.next);
-            self.taken(&letter);
-            if matches!(letter.content, Content::Withdrawn) {
-                self.give_back(letter.piece);
+            self.taken(&message);
+            if matches!(message.content, Content::Withdrawn) {
+                self.give_back(message.piece);
                 continue;
             }
-            match self.take_posted(sender, &letter.offer) {
-                None => self.keep(sender, letter, events),
-                Some(receiving) => self.deliver(sender, receiving, letter, memory, io, events),
+            match self.take_posted(sender, &message.offer) {
+                None => self.keep(sender, message, events),
+                Some(receiving) => self.deliver(sender, receiving, message, memory, io, events),
             }
         }
     }
@@ -406,13 +407,13 @@ impl Incoming {
         &mut self,
         sender: Rank,
         receiving: Receiving,
-        letter: Letter,
+        message: Message,
         memory: &mut dyn Memory,
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let offer = letter.offer;
-        self.give_back(letter.piece);
+        let offer = message.offer;
+        self.give_back(message.piece);
         let done = |op| Event::Done {
             op,
             bytes: offer.bytes,
@@ -424,7 +425,7 @@ impl Incoming {
             error,
         };
         if offer.bytes > receiving.capacity {
-            match letter.content {
+            match message.content {
                 Content::Own(op, _) => events.push_back(done(op)),
                 _ => answer(sender, offer.number, true, io),
             }
@@ -434,7 +435,7 @@ impl Incoming {
                 tag: offer.tag,
             }));
         }
-        match letter.content {
+        match message.content {
             Content::Here(payload) => {
                 let written = match payload.is_empty() {
                     true => Ok(()),
@@ -448,7 +449,7 @@ impl Incoming {
             Content::Kept => {
                 let mut bytes = [0; SHORT];
                 let bytes = &mut bytes[..offer.bytes as usize];
-                let copied = letter.piece.ok_or(Gone).and_then(|piece| {
+                let copied = message.piece.ok_or(Gone).and_then(|piece| {
                     memory.read(piece.buffer, piece.offset, bytes)?;
                     memory.write(receiving.buffer, 0, bytes)
                 });
@@ -578,13 +579,13 @@ impl Incoming {
         }
         let from = self.from.entry(sender).or_default();
         if is_before(number, from.next) {
-            self.discard(sender, |letter| letter.is_there(number));
+            self.discard(sender, |message| message.is_there(number));
         } else if number == from.next {
             self.pass(sender);
             self.catch_up(sender, memory, io, events);
-        } else if let Some(letter) = from.early.get_mut(&number) {
-            if letter.is_there(number) {
-                letter.content = Content::Withdrawn;
+        } else if let Some(message) = from.early.get_mut(&number) {
+            if message.is_there(number) {
+                message.content = Content::Withdrawn;
             }
         } else if is_far(number, from.next) || self.waiting >= MAX_UNEXPECTED / 2 {
             return;
@@ -595,14 +596,14 @@ impl Incoming {
                 tag: 0,
                 bytes: 0,
             };
-            let letter = Letter {
+            let message = Message {
                 offer,
                 content: Content::Withdrawn,
                 arrival: 0,
                 claim: None,
                 piece: None,
             };
-            self.keep_early(sender, letter);
+            self.keep_early(sender, message);
         }
         answer(sender, number, true, io);
     }
@@ -645,7 +646,7 @@ impl Incoming {
         events.extend(lost.into_iter().map(|op| Event::Failed { op, error }));
         // Those that came too early stay: a rank that ended well still repeats what was lost before
         // them.
-        self.discard(rank, |letter| matches!(letter.content, Content::There));
+        self.discard(rank, |message| matches!(message.content, Content::There));
         any
     }
 
@@ -669,7 +670,8 @@ impl Incoming {
             return answer(sender, number, true, io);
         }
         self.own.cancel(op, io.me, events);
-        let is_of = |letter: &Letter| matches!(letter.content, Content::Own(own, _) if own == op);
+        let is_of =
+            |message: &Message| matches!(message.content, Content::Own(own, _) if own == op);
         self.discard(io.me, is_of);
     }
 
@@ -688,7 +690,7 @@ impl Incoming {
                 self.transfers.remove((sender, *number), io);
             }
             let mut waiting = from.unexpected.iter().chain(from.early.values());
-            let pending = waiting.any(|letter| matches!(letter.content, Content::There));
+            let pending = waiting.any(|message| matches!(message.content, Content::There));
             if sender != io.me && (pending || !receiving.is_empty()) {
                 io.outbox.push(sender, Item::Lost(loss));
             }

@@ -23,11 +23,12 @@ use crate::ids::Rank;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use crate::transport::liveness::{self, Patience, Presence};
+use crate::transport::retry::LOOKS;
 
 /// A node that computes looks at its network so often, and answers then.
-const COMPUTES: Micros = Micros::from_secs(1);
+pub(super) const COMPUTES: Micros = LOOKS;
 /// How often it is looked at: four times while somebody computes.
-const INTERVAL: Micros = Micros(COMPUTES.0 / 4);
+pub(super) const INTERVAL: Micros = Micros(COMPUTES.0 / 4);
 /// Silence after which a rank is asked: before one that computes would have answered by itself.
 const QUIET: Micros = Micros(COMPUTES.0 * 3 / 4);
 /// Time after which a rank is asked that is heard of, but has not answered: what somebody records
@@ -37,11 +38,12 @@ const PROVEN: Micros = Micros(COMPUTES.0 * 3);
 const DEAD: Micros = Micros(COMPUTES.0 * 4);
 /// Questions that it does not answer before it is lost. Where one datagram in ten is lost, so are
 /// as many questions, or answers to them, once in 4,000 times: 0.19^5.
-const MIN_ASKED: u32 = 5;
+pub(super) const MIN_ASKED: u32 = 5;
 /// See [`liveness`].
 const PATIENCE: Patience = Patience::new(QUIET, INTERVAL, MIN_ASKED, DEAD);
-/// Most ranks that are watched at a time.
-const MAX_WATCHED: usize = 64;
+/// Most ranks that are watched at a time: with four questions a second to each they cost 256
+/// datagrams a second.
+pub(super) const MAX_WATCHED: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Watch {

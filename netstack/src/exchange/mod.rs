@@ -14,7 +14,7 @@
 //! - `scheme`: which of them an exchange has, and the one hook for those that they are compared
 //!   with. `alltoall` is the engine of both.
 //! - [`message`], [`wire`], [`envelope`]: what ranks say to one another, as values and as bytes.
-//! - `alltoall`, `letters`, `barrier`: the operations, which act on `io`. `inbound`, `grants`: both
+//! - `alltoall`, `tagged`, `barrier`: the operations, which act on `io`. `inbound`, `grants`: both
 //!   ends of a block. `incoming`, `posted`, `transfers`: messages that are received; `arena`:
 //!   memory for those that wait.
 //! - [`Group`]: who takes part in an exchange or a barrier.
@@ -42,7 +42,6 @@ mod group;
 mod inbound;
 mod incoming;
 mod io;
-mod letters;
 mod liveness;
 pub mod message;
 mod numbers;
@@ -53,6 +52,7 @@ pub mod published;
 pub mod rounds;
 mod scheme;
 mod settings;
+mod tagged;
 #[cfg(test)]
 mod tests;
 mod transfers;

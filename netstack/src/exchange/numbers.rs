@@ -15,8 +15,8 @@ use super::endpoint::reason;
 use super::message::{NUMBER_MASK, is_before, next};
 use super::{Error, MAX_CONTEXTS_USED};
 
-/// Numbers of which it is known one by one whether they failed.
-const KNOWN: u32 = 64;
+/// Numbers of which it is known one by one whether they failed: bits of a word.
+const KNOWN: u32 = u64::BITS;
 /// Exchanges and barriers that failed of which it is known why.
 const FAULTS: usize = 16;
 /// So many numbers later nobody asks any more, and numbers would begin to mean others.

@@ -11,8 +11,8 @@ use crate::ids::Rank;
 
 /// Most items that wait.
 const MAX_QUEUED: usize = 8192;
-/// Items that are looked at for more to the same rank.
-const LOOK_AHEAD: usize = 32;
+/// Items that are looked at for more to the same rank: of two full datagrams.
+const LOOK_AHEAD: usize = 2 * MAX_ITEMS;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]

@@ -160,9 +160,9 @@ impl Settings {
 
 impl SettingError {
     fn new(entry: &str, wrong: Wrong) -> Self {
-        let mut letters = entry.chars().flat_map(char::escape_debug);
-        let mut part: String = letters.by_ref().take(PART_MAX).collect();
-        if letters.next().is_some() {
+        let mut messages = entry.chars().flat_map(char::escape_debug);
+        let mut part: String = messages.by_ref().take(PART_MAX).collect();
+        if messages.next().is_some() {
             part.push_str("...");
         }
         SettingError { part, wrong }

@@ -10,8 +10,8 @@ use super::wire::{FileCall, FileData, FileFetch, FileReply, Standing, channel_of
 use super::{Call, ChannelId, EARLY, Layout, NOT_CARRIED_OUT, Reply, WINDOW, first_fragments};
 use crate::ids::{BootEpoch, NodeId};
 use crate::time::{Instant, Micros};
-use crate::transport::pull::{Order, Puller};
-use crate::transport::retry::Backoff;
+use crate::transport::pull::{Arrival, Puller};
+use crate::transport::retry::{Backoff, LOOKS};
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::key::{Direction, Key};
 use crate::wire::window::ReplayWindow;
@@ -19,11 +19,12 @@ use crate::wire::window::ReplayWindow;
 /// A service that says nothing for so long, while calls are under way, is dead: they fail. People
 /// start one again within two minutes, and a job that waits longer holds its nodes for nothing.
 pub const SILENCE: Micros = Micros::from_secs(120);
-/// How often a call is repeated that the service knows of: only its reply can be lost.
-const PENDING_AGAIN: Micros = Micros::from_secs(1);
+/// How often a call is repeated that the service knows of: only its reply can be lost. As often as
+/// a node that computes looks.
+const PENDING_AGAIN: Micros = LOOKS;
 /// Largest window, in fragments: what 64 KB buffers of four reads need, and the bandwidth-delay
 /// product of a link of 10 Gbit/s at 300 us.
-const MOST_FRAGMENTS: u32 = 256;
+pub(crate) const MOST_FRAGMENTS: u32 = 256;
 /// Linux's EIO.
 const EIO: i64 = 5;
 
@@ -114,7 +115,7 @@ impl Client {
             sequence: 0,
             next: 1,
             calls: BTreeMap::new(),
-            puller: Puller::new(MOST_FRAGMENTS, Order::OfAll),
+            puller: Puller::new(MOST_FRAGMENTS, Arrival::OfAll),
             serving: VecDeque::new(),
             completed: VecDeque::new(),
             heard: Instant::ZERO,

@@ -19,7 +19,7 @@ use super::wire::{FileCall, FileData, FileFetch, FileReply, INLINE_OUTPUT, Stand
 use super::{Call, ChannelId, Layout, Reply, WINDOW, first_fragments};
 use crate::ids::{BootEpoch, JobId, NodeId, Rank};
 use crate::time::Instant;
-use crate::transport::pull::{Order, Puller};
+use crate::transport::pull::{Arrival, Puller};
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::field::Writer;
 use crate::wire::key::{Direction, Key};
@@ -184,7 +184,7 @@ impl Server {
                 address: None,
                 calls: BTreeMap::new(),
                 done: 1,
-                puller: Puller::new(MOST_FRAGMENTS, Order::OfAll),
+                puller: Puller::new(MOST_FRAGMENTS, Arrival::OfAll),
                 outgoing: VecDeque::new(),
                 timer: None,
             };

@@ -10,14 +10,15 @@ use crate::io::exit::MAX_UNKNOWN_CALLS;
 use crate::io::{IoOp, MAX_CALL_DATA, MAX_QUEUED_BYTES, MAX_QUEUED_CALLS, SubmitError, WINDOW};
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::transport::retry::Backoff;
+use crate::transport::retry::{Backoff, LOOKS};
 use crate::wire::job::Standing;
 
-/// Slowest repetition of a call that nobody acknowledged: the control node may be away.
-const SLOWEST: Micros = Micros::from_secs(1);
+/// Slowest repetition of a call that nobody acknowledged: the control node may be away, and a node
+/// that computes looks no more often.
+const SLOWEST: Micros = LOOKS;
 /// First question after a call that is pending; its reply is sent when it is done, so this is
-/// needed only when that was lost. Doubles up to [`SLOWEST`].
-const PENDING_FIRST: Micros = Micros::from_millis(250);
+/// needed only when that was lost. Doubles up to [`SLOWEST`], in two steps.
+const PENDING_FIRST: Micros = Micros(SLOWEST.0 / 4);
 /// Descriptor of standard input.
 const STDIN: u32 = 0;
 

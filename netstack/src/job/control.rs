@@ -44,18 +44,20 @@ use crate::job::{
 };
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::transport::retry::Backoff;
+use crate::transport::retry::{Backoff, LOOKS};
 use crate::wire::job::{Command, GRACE_MAX, INLINE_BLOCK_MAX, SIGNAL_MAX};
 use crate::wire::key::KEY_LEN;
 
 /// Repetition of a command; at its slowest as often as a computing node looks.
-const COMMAND: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
-/// How often a node that loads a program is asked how far it is; it also says so by itself.
-const LOADING_POLL: Micros = Micros::from_millis(500);
+const COMMAND: Backoff = Backoff::OF_SESSION;
+/// How often a node that loads a program is asked how far it is; it also says so by itself, and
+/// what is lost of that is found out in half a heartbeat.
+const LOADING_POLL: Micros = Micros(LOOKS.0 / 2);
 /// The signal that ends an orphan.
 const SIGKILL: u8 = 9;
-/// Signals that may wait for a rank: its node answers one before it gets the next.
-const SIGNALS_MAX: usize = 64;
+/// Signals that may wait for a rank: its node answers one before it gets the next. As many as there
+/// are: of one that waits already Linux keeps no second (signal(7), standard signals).
+const SIGNALS_MAX: usize = SIGNAL_MAX as usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {

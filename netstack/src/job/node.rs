@@ -31,11 +31,13 @@ use crate::wire::window;
 /// Ended jobs remembered. Every job took at least one command, so a repetition of a LAUNCH that
 /// passes the replay window finds its job here.
 const FINISHED: usize = 64;
-/// Refusals whose text is kept for a repeated LAUNCH.
+/// Refusals whose text is kept for a repeated LAUNCH: of 512 bytes each, 2 KB. A node has one job
+/// at a time.
 const REFUSED: usize = 4;
 /// Jobs remembered that ended in earlier sessions, or adrift; a claim of one is answered so.
 const ENDED_BEFORE: usize = FINISHED;
-/// Answers to commands waiting to be sent; the control node repeats what got none.
+/// Answers to commands waiting to be sent; the control node repeats what got none. It has one
+/// command under way to a node.
 const ACKS: usize = 16;
 /// The signal that ends an orphan.
 const SIGKILL: u8 = 9;

@@ -16,13 +16,14 @@ use crate::join::registry::Registry;
 use crate::join::rejection::{self, Standing};
 use crate::join::slot::{Arrival, NEWCOMERS, Slot};
 use crate::time::{Instant, Micros};
+use crate::transport::retry::FIRST;
 use crate::wire::datagram::{Header, Packet};
 use crate::wire::join::{Hello, REFUSE_TEXT_MAX};
 use crate::wire::key::{Direction, Key};
 
-/// What an earlier boot sent before its reboot may still arrive so long after the newcomer's
-/// first HELLO.
-const IN_FLIGHT: Micros = Micros::from_millis(300);
+/// What an earlier boot sent before its reboot may still arrive so long after the newcomer's first
+/// HELLO: three of the first time-outs.
+const IN_FLIGHT: Micros = Micros(3 * FIRST.0);
 
 /// What stands between a newcomer and its place.
 enum Obstacle {

@@ -10,8 +10,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::ids::BootEpoch;
 
-/// Earlier boots of a machine that are remembered. An older one needs to pass the same test as a
-/// new boot: nobody else may be up at that address.
+/// Earlier boots of a machine that are remembered, 64 bytes of numbers. An older one needs to pass
+/// the same test as a new boot: nobody else may be up at that address.
 pub const EARLIER_MAX: usize = 8;
 
 /// A MAC address.

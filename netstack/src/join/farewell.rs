@@ -15,10 +15,11 @@ use crate::control::outbox::{Outbox, Outgoing};
 use crate::ids::NodeId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::transport::retry::Backoff;
+use crate::transport::retry::{Backoff, FIRST, LOOKS};
 
-/// Time between two ASK_LEAVE.
-const REPEAT: Backoff = Backoff::new(Micros::from_millis(200), Micros::from_secs(2));
+/// Time between two ASK_LEAVE: a node that computes hears each twice at first, and one in two looks
+/// in the end.
+const REPEAT: Backoff = Backoff::new(Micros(2 * FIRST.0), Micros(2 * LOOKS.0));
 /// ASK_LEAVEs sent before giving up: some 12 seconds, twice the silence after which a node is lost.
 const TRIES: u32 = 9;
 

@@ -16,6 +16,7 @@ use core::fmt;
 
 use crate::time::Micros;
 use crate::transport::liveness::Patience;
+use crate::transport::retry::LOOKS;
 
 /// Why the control node refuses a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,7 +93,7 @@ pub struct Timing {
 impl Timing {
     /// What holds where nothing else was said.
     pub const DEFAULT: Timing = Timing {
-        heartbeat: Micros::from_secs(1),
+        heartbeat: LOOKS,
         lost_after: Micros::from_secs(6),
         reboot_silence: Micros::from_millis(2_500),
         keep_job: Micros::from_secs(600),
@@ -103,6 +104,12 @@ impl Timing {
     pub(crate) fn patience(&self) -> Patience {
         let quiet = Micros(self.lost_after.0.saturating_sub(self.heartbeat.0));
         Patience::new(quiet, self.heartbeat, 1, self.lost_after)
+    }
+
+    /// What a node has with the control node: it asks with each heartbeat, and who was not running
+    /// itself asks twice first, so that the first has time to be answered.
+    pub(crate) fn patience_with_control(&self) -> Patience {
+        Patience::new(self.heartbeat, self.heartbeat, 2, self.lost_after)
     }
 }
 

@@ -18,9 +18,10 @@
 use core::net::SocketAddrV4;
 
 use crate::time::{Instant, Micros};
+use crate::transport::retry::LOOKS;
 
-/// Time between challenges.
-const AGAIN: Micros = Micros::from_secs(1);
+/// Time between challenges: a node that computes looks no more often.
+const AGAIN: Micros = LOOKS;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,11 @@ use alloc::string::String;
 use crate::ids::{BootEpoch, NodeId};
 use crate::join::Refusal;
 use crate::time::{Instant, Micros};
+use crate::transport::retry::LOOKS;
 
-/// A refusal that repeats within this time gives no further event.
-const QUIET: Micros = Micros::from_secs(10);
+/// A refusal that repeats within this time gives no further event: of a machine that is refused one
+/// in each ten heartbeats.
+const QUIET: Micros = Micros(10 * LOOKS.0);
 /// Refusals remembered for each [`Standing`]; a flood of different ones gives no more events than
 /// this in [`QUIET`].
 const MAX_RECENT: usize = 256;

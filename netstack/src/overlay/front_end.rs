@@ -32,7 +32,7 @@ use super::placement::{Host, HostFactors, Layout, Plan, PlanError};
 use super::section::Row;
 use super::stream::{HOLD, MAX_STREAMS, Scope, StreamError, StreamId, StreamSpec, Sync};
 use super::uplink::Io;
-use super::{CENSUS_EVERY, MAX_CPS, MAX_FRONT_END_CHILDREN, MAX_HEIGHT, wire};
+use super::{CENSUS_EVERY, INVITE_EVERY, MAX_CPS, MAX_FRONT_END_CHILDREN, MAX_HEIGHT, wire};
 use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::rng::Rng;
@@ -46,8 +46,7 @@ pub const MAX_NODES: usize = 1 << 17;
 /// How long after its begin a tree is looked at for nodes without a parent, and how often then: by
 /// then all have been in a census, which has had a fifth of its period to come up the tree.
 const INVITE_AFTER: Micros = Micros(CENSUS_EVERY.0 + CENSUS_EVERY.0 / 5);
-const INVITE_EVERY: Micros = Micros::from_secs(5);
-/// Nodes that are told in one turn.
+/// Nodes that are told in one turn: with 16,384 of them all are in 64 turns.
 const INVITED_AT_ONCE: usize = 256;
 /// Bytes of messages that wait to be sent: the lists of the largest tree, to be sent at once.
 const OUTBOX_BYTES: usize = 64 * 1024 * 1024;

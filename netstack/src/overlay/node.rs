@@ -23,7 +23,7 @@ use super::metric::{Counters, MetricId, OverlayMetric};
 use super::outbox::Outbox;
 use super::room::{MAX_SUBTREE, OUTBOX_BYTES};
 use super::uplink::{Io, Told, Uplink};
-use super::{MAX_CPS, wire};
+use super::{BEAT_EVERY, INVITE_EVERY, MAX_CPS, wire};
 use crate::broadcast::Peer;
 use crate::ids::{BootEpoch, JobId, NodeId};
 use crate::rng::Rng;
@@ -35,13 +35,14 @@ use crate::wire::key::Key;
 
 pub use status::{Footprint, ProcessStatus};
 
-/// Time over which nodes spread their first HELLO.
-const HELLO_SPREAD: Micros = Micros::from_secs(1);
+/// Time over which nodes spread their first HELLO: one interval of what they say later.
+const HELLO_SPREAD: Micros = BEAT_EVERY;
 /// HELLO is repeated so soon at first, and so slowly in the end.
 const HELLO: Backoff = Backoff::new(Micros::from_millis(250), Micros::from_secs(8));
-/// How long a node that was heard waits to be invited before it says HELLO again.
-const INVITED_WITHIN: Micros = Micros::from_secs(6);
-/// Trees that a front end can have made since it was heard: far more than it does in a year.
+/// How long a node that was heard waits to be invited before it says HELLO again: a front end
+/// invites every five seconds.
+const INVITED_WITHIN: Micros = Micros(INVITE_EVERY.0 + BEAT_EVERY.0);
+/// Trees that a front end can have made since it was heard: one a minute for two years.
 const TREES_AHEAD: u64 = 1 << 20;
 /// Events that wait; the oldest is dropped for the next.
 const MAX_EVENTS: usize = 64;

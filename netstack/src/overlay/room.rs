@@ -20,11 +20,11 @@
 
 use core::mem::size_of;
 
-use super::MAX_CHILDREN;
 use super::filter::{Acc, Class, Filter, MAX_CLASSES};
 use super::message::{BuildEntry, CensusEntry, CensusKey, Message, Packet};
 use super::section::{MAX_SECTION, Row};
 use super::stream::{MAX_STREAMS, StreamSpec};
+use super::{MAX_CHILDREN, MAX_CPS};
 use crate::broadcast::Peer;
 
 /// Most that a communication process may hold.
@@ -43,8 +43,10 @@ pub const TICKS_BYTES: usize = 136 * 1024;
 pub const MAX_PENDING: usize = 128;
 /// Bytes of these.
 pub const PENDING_BYTES: usize = MAX_PENDING * (MAX_SECTION + BLOCK);
-/// Entries of the census that wait: a subtree of a thousand back ends, and some.
-pub const MAX_CENSUS: usize = 1_152;
+/// Nodes of the largest subtree: a sixteenth of 16,384.
+const SUBTREE_NODES: usize = 1_024;
+/// Entries of the census that wait: of the back ends of a subtree, and of the own children.
+pub const MAX_CENSUS: usize = SUBTREE_NODES + MAX_CHILDREN;
 /// Bytes of these.
 pub const CENSUS_BYTES: usize = MAX_CENSUS * SLACK * size_of::<(CensusKey, CensusEntry)>();
 /// Words of roles that ended: of each of a node's own links, and of the children of a process that
@@ -52,8 +54,8 @@ pub const CENSUS_BYTES: usize = MAX_CENSUS * SLACK * size_of::<(CensusKey, Censu
 pub const MAX_WORDS: usize = 128;
 /// Bytes of these.
 pub const WORDS_BYTES: usize = MAX_WORDS * SLACK * size_of::<(CensusKey, CensusEntry)>();
-/// Longest list of a subtree.
-pub const MAX_SUBTREE: usize = 5_120;
+/// Longest list of a subtree: of each node a back end, and all the processes that it can host.
+pub const MAX_SUBTREE: usize = SUBTREE_NODES * (MAX_CPS as usize + 1);
 /// Bytes of it.
 pub const SUBTREE_BYTES: usize = MAX_SUBTREE * SLACK * size_of::<BuildEntry>();
 /// Messages that wait to be sent by a node.

@@ -30,23 +30,25 @@ use super::section::Encoded;
 use super::wire::SECTIONS_ROOM;
 use super::{
     ASK_AGAIN, ASKS_LEAST, BEAT_EVERY, BEAT_LATE, CLOCK_EVERY, LOST_AFTER, RETRY_FIRST,
-    RETRY_SLOWEST,
+    RETRY_SLOWEST, STAGGER,
 };
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::liveness::{Patience, Presence};
 use crate::transport::retry::Backoff;
 
-/// Attempts to attach to one candidate.
-const ATTACH_TRIES: u32 = 4;
-/// How soon a census message is repeated.
-const CENSUS_AGAIN: Micros = Micros::from_millis(20);
-/// Its slowest repetition.
-const CENSUS_SLOWEST: Micros = Micros::from_millis(500);
-/// How soon a parent hears that the number of processes below has changed: those of one moment
+/// Attempts to attach to one candidate: as many as questions before a parent is lost.
+const ATTACH_TRIES: u32 = ASKS_LEAST;
+/// How soon a census message is repeated: its parent answers at once, within a fifth of what is
+/// assumed of a message.
+const CENSUS_AGAIN: Micros = Micros(RETRY_FIRST.0 / 5);
+/// Its slowest repetition: half a beat.
+const CENSUS_SLOWEST: Micros = Micros(BEAT_EVERY.0 / 2);
+/// How soon a parent hears that the number of processes below has changed: those of half a stagger
 /// together.
-const TELL_WITHIN: Micros = Micros::from_millis(5);
+const TELL_WITHIN: Micros = Micros(STAGGER.0 / 2);
 
 /// The golden ratio and the reciprocal of the plastic number as fractions of 65,536. The multiples
 /// of either, without their whole part, lie evenly in a round however many there are, so nobody
@@ -56,6 +58,8 @@ const TELL_WITHIN: Micros = Micros::from_millis(5);
 const TURN_OF_CHILD: u16 = 40_503;
 const TURN_OF_PARENT: u16 = 49_471;
 
+/// What a process has with its parent.
+const PATIENCE: Patience = Patience::new(BEAT_EVERY, ASK_AGAIN, ASKS_LEAST, LOST_AFTER);
 const ATTACHING: Backoff = Backoff::new(RETRY_FIRST, RETRY_SLOWEST);
 const CENSUS: Backoff = Backoff::new(CENSUS_AGAIN, CENSUS_SLOWEST);
 
@@ -100,12 +104,10 @@ struct Link {
     index: u16,
     /// Where the turns of the parent's children begin, in 65,536ths of a round.
     shift: u16,
-    heard_at: Instant,
+    presence: Presence,
     ask_at: Instant,
     /// When values went to it last.
     values_at: Option<Instant>,
-    /// Questions since it was heard.
-    asks: u32,
     handed: u64,
 }
 
@@ -407,8 +409,8 @@ impl Uplink {
         let State::Up(link) = &self.state else {
             return;
         };
-        let silent = io.now.saturating_since(link.heard_at) >= LOST_AFTER;
-        if silent && link.asks >= ASKS_LEAST && !self.mute {
+        let dead_at = link.presence.dead_at(&PATIENCE);
+        if dead_at.is_some_and(|at| at <= io.now) && !self.mute {
             let parent = link.parent.process;
             io.count(OverlayMetric::ParentsLost, 1);
             self.lose(io);
@@ -488,7 +490,7 @@ impl Uplink {
             // A question that is nearly due goes with the values: one message less.
             let answer = !self.mute && link.ask_at <= io.now + Micros(BEAT_EVERY.0 / 4);
             if answer {
-                link.asks += 1;
+                link.presence.asked(io.now);
                 link.ask_at = io.now + ASK_AGAIN;
             }
             let standing = Standing {
@@ -570,10 +572,9 @@ impl Uplink {
             number: ack.link,
             index: ack.index,
             shift: ack.shift,
-            heard_at: io.now,
+            presence: Presence::new(io.now),
             ask_at: io.now + io.rng.jitter(ask_every),
             values_at: None,
-            asks: 0,
             handed: 0,
         });
         self.was_up = true;
@@ -597,8 +598,7 @@ impl Uplink {
         if link.parent.process != from || link.number != beat.link {
             return Told::Nothing;
         }
-        link.heard_at = io.now;
-        link.asks = 0;
+        link.presence.heard(io.now);
         // The next question is to go with the next values. So all children of a parent are as far
         // when it is lost.
         let with_values = link.values_at.map(|at| at + BEAT_EVERY + BEAT_LATE);
@@ -654,8 +654,9 @@ impl Uplink {
                     link.ask_at
                 };
                 let mut at = ask_at.min(self.tell_at);
-                if link.asks >= ASKS_LEAST && !self.mute {
-                    at = at.min(link.heard_at + LOST_AFTER);
+                let dead_at = link.presence.dead_at(&PATIENCE);
+                if let Some(dead_at) = dead_at.filter(|_| !self.mute) {
+                    at = at.min(dead_at);
                 }
                 if self.under_way.is_some() {
                     at = at.min(self.census_at);

@@ -19,7 +19,7 @@ use crate::page::{
     PageTraffic, fragment_mask,
 };
 use crate::time::{Instant, Micros};
-use crate::transport::pull::{Order, Puller};
+use crate::transport::pull::{Arrival, Puller};
 use crate::wire::datagram::OVERHEAD;
 use crate::wire::page::{Content, PageData, PageRead};
 
@@ -27,7 +27,7 @@ use crate::wire::page::{Content, PageData, PageRead};
 /// silent control node for lost, and has its requests wait.
 const SILENCE: Micros = Timing::DEFAULT.lost_after.saturating_mul(2);
 /// Largest window: all requests at once.
-const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS) as u32;
+pub(crate) const WINDOW_MAX: u32 = (MAX_FRAGMENTS * MAX_REQUESTS) as u32;
 /// Requests of the program that have ended and are still counted for, because what was sent twice
 /// may arrive after its request is complete: four full sets. What comes later still is not counted.
 const ENDED: usize = 4 * MAX_REQUESTS;
@@ -112,7 +112,7 @@ impl PageClient {
         PageClient {
             requests: BTreeMap::new(),
             next: 1,
-            puller: Puller::new(WINDOW_MAX, Order::OfRequest),
+            puller: Puller::new(WINDOW_MAX, Arrival::OfRequest),
             most: WINDOW_MAX,
             account: Account::default(),
             heard: None,
@@ -133,7 +133,7 @@ impl PageClient {
 
     /// Nothing is wanted of anybody.
     fn restart(&mut self) {
-        self.puller = Puller::new(self.most, Order::OfRequest);
+        self.puller = Puller::new(self.most, Arrival::OfRequest);
         self.heard = None;
     }
 

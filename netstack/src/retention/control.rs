@@ -10,12 +10,12 @@ use crate::control::outbox::{Outbox, Outgoing};
 use crate::control::{DropRefused, Event};
 use crate::ids::{NodeId, ProgramId};
 use crate::rng::Rng;
-use crate::time::{Instant, Micros};
+use crate::time::Instant;
 use crate::transport::retry::Backoff;
 use crate::wire::job::{Command, DropAck};
 
 /// Repetition of a DROP; at its slowest as often as a computing node looks.
-const DROP: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
+const DROP: Backoff = Backoff::OF_SESSION;
 /// Commands that may wait for one node: as many as it can have programs.
 const PER_NODE: usize = crate::retention::HOLDINGS_MAX;
 

@@ -10,13 +10,13 @@ use crate::ids::ProgramId;
 use crate::node::{Event, Outbox};
 use crate::retention::{CHANGES_MAX, HOLDINGS_MAX, Holding};
 use crate::rng::Rng;
-use crate::time::{Instant, Micros};
+use crate::time::Instant;
 use crate::transport::retry::Backoff;
 use crate::wire::job::DropAck;
 use crate::wire::retention::Holdings;
 
 /// Repetition of a report nobody has acknowledged.
-const REPORT: Backoff = Backoff::new(Micros::from_millis(100), Micros::from_secs(1));
+const REPORT: Backoff = Backoff::OF_SESSION;
 /// Changes that may wait for a report: all programs held, and as many that were dropped. With more
 /// the control node is told everything anew.
 const WAITING_MAX: usize = 2 * HOLDINGS_MAX;

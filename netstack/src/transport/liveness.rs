@@ -6,7 +6,9 @@
 //!
 //! Key types: [`Patience`] says how long, [`Presence`] is what is known. Neighbours: each service
 //! says what counts as a sign of life, and asks in its own words; [`crate::exchange`] has one of
-//! these for each rank that it watches, [`crate::join`] one for each node.
+//! these for each rank that it watches, [`crate::join`] one for each node and each node one for the
+//! control node, [`crate::overlay`] one for each parent. Of a hub's children there is none: they
+//! report by themselves, and nobody asks them.
 //!
 //! Source: suspicion before death as in SWIM (Das, Gupta, Motivala 2002), without its gossip; time
 //! as an eventually perfect failure detector has it (Chandra, Toueg 1996).
@@ -97,11 +99,15 @@ impl Presence {
         if now < self.deadline(patience) {
             return Verdict::Wait;
         }
-        let is_dead = now >= self.heard + patience.dead && self.asked >= patience.questions;
-        match is_dead {
+        match self.dead_at(patience).is_some_and(|at| at <= now) {
             true => Verdict::Dead,
             false => Verdict::Ask,
         }
+    }
+
+    /// When it is dead unless it is heard; None as long as it was not asked often enough.
+    pub(crate) fn dead_at(&self, patience: &Patience) -> Option<Instant> {
+        (self.asked >= patience.questions).then_some(self.heard + patience.dead)
     }
 
     /// When something is to be done.

@@ -1,8 +1,8 @@
 //! Fragments of several buffers, asked for under one window, and asked for again when lost.
 //!
 //! A buffer has at most 64 fragments, so that a mask of 64 bits names any set of them. Every
-//! fragment that is asked for gets a number in the order of asking, in which they come ([`Order`]).
-//! One is lost
+//! fragment that is asked for gets a number in the order of asking, in which they come
+//! ([`Arrival`]). One is lost
 //! - when one that was asked for [`REORDERED`] numbers later has come (RFC 9002, section 6.1.1), or
 //!   twice as many each time that one was not lost but only overtaken (as RFC 4653 and Linux do),
 //! - when any later one has come, and it is late by an eighth of a round trip (section 6.1.2); of
@@ -26,13 +26,13 @@ use crate::time::{Instant, Micros};
 /// A request is put off until the window has room for so many fragments, or a quarter of it, or all
 /// that is wanted of the buffer: one small request a fragment would cost as many datagrams one way
 /// as the other. It is sixteen, so that they are one datagram in seventeen at most.
-const BATCH: u32 = 16;
+pub(crate) const BATCH: u32 = 16;
 /// Longest time-out.
 const SLOWEST: Micros = Micros::from_secs(1);
 
 /// Which fragments come in the order in which they were asked for, unless the network changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum Arrival {
     /// All.
     OfAll,
     /// Those of a request: each is read when it comes, and one may take longer than another.
@@ -75,7 +75,7 @@ struct Wanted {
 /// What is asked of one peer.
 #[derive(Debug)]
 pub(crate) struct Puller<K> {
-    keeps: Order,
+    keeps: Arrival,
     rtt: RttEstimator,
     window: Window,
     /// Fragments to be asked for, by buffer, in the order of the keys.
@@ -97,7 +97,7 @@ pub(crate) struct Puller<K> {
 
 impl<K: Copy + Ord> Puller<K> {
     /// With a window of at most `most` fragments.
-    pub(crate) fn new(most: u32, keeps: Order) -> Self {
+    pub(crate) fn new(most: u32, keeps: Arrival) -> Self {
         Self {
             keeps,
             rtt: RttEstimator::of_control(),
@@ -238,7 +238,7 @@ impl<K: Copy + Ord> Puller<K> {
     fn overtake(&mut self, came: &Asked<K>) {
         let earlier = self.under_way.iter_mut();
         for asked in earlier.take_while(|asked| asked.order < came.order) {
-            if self.keeps == Order::OfAll || asked.request == came.request {
+            if self.keeps == Arrival::OfAll || asked.request == came.request {
                 asked.passed_by = asked.passed_by.max(came.order);
             }
         }
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_comes_by_itself_says_nothing_of_what_was_asked_for() {
-        let mut puller = Puller::new(64, Order::OfAll);
+        let mut puller = Puller::new(64, Arrival::OfAll);
         let now = Instant::ZERO;
         puller.want(1, all(30));
         let asked: Vec<(u32, u64)> = std::iter::from_fn(|| puller.poll(now)).collect();
@@ -374,7 +374,7 @@ mod tests {
     }
     #[test]
     fn what_is_only_overtaken_counts_as_lost_but_once() {
-        let mut puller = Puller::new(256, Order::OfAll);
+        let mut puller = Puller::new(256, Arrival::OfAll);
         let mut now = Instant::ZERO;
         puller.want(1, all(60));
         let mut asked_of = [0; 60];
@@ -407,7 +407,7 @@ mod tests {
     /// us, holds `queue` of them, and loses `loss` of
     /// 1,000 at random. Returns the time it took.
     fn run(loss: u64, queue: u64, seed: u64) -> (Micros, u32) {
-        let mut puller = Puller::new(256, Order::OfAll);
+        let mut puller = Puller::new(256, Arrival::OfAll);
         let mut rng = Rng::new(seed);
         for key in 0..8_u32 {
             puller.want(key, all(60));

@@ -17,7 +17,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::rtt::RttEstimator;
+use super::rtt::{INITIAL, RttEstimator};
 use super::window::Window;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
@@ -25,6 +25,13 @@ use crate::time::{Instant, Micros};
 /// How many later ones may be answered before a message counts as lost (RFC 9002, section 6.1.1:
 /// kPacketThreshold).
 pub(super) const REORDERED: u64 = 3;
+
+/// The first wait where no round trip is known: three of those that are assumed, as RFC 9002's
+/// first time-out (section 6.2.2: kInitialRtt and four times half of it).
+pub(crate) const FIRST: Micros = Micros(3 * INITIAL.0);
+/// A node that computes looks at its network once in a heartbeat: to say something more often than
+/// that is in vain.
+pub(crate) const LOOKS: Micros = Micros::from_secs(1);
 
 /// A doubling wait.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +41,9 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// What nodes and the control node say to each other, and nothing is known of the path.
+    pub(crate) const OF_SESSION: Backoff = Backoff::new(FIRST, LOOKS);
+
     /// Waits `first` after the first attempt, then doubles up to `slowest`.
     pub(crate) const fn new(first: Micros, slowest: Micros) -> Self {
         Backoff { first, slowest }

@@ -8,9 +8,9 @@ use crate::time::Micros;
 
 /// Round trip to the control node before the first sample: a tenth of what RFC 9002 assumes
 /// (section 6.2.2: kInitialRtt, 333 ms) of paths around the earth.
-const INITIAL: Micros = Micros(33_300);
+pub(crate) const INITIAL: Micros = Micros(33_300);
 /// Longest round trip that counts, and longest time-out without back-off.
-const LONGEST: Micros = Micros::from_secs(2);
+pub(crate) const LONGEST: Micros = Micros::from_secs(2);
 /// A busy control node answers so much later than it could, like an endpoint that delays its
 /// acknowledgements (RFC 9000, section 18.2: the default of max_ack_delay).
 const ANSWER_DELAY: Micros = Micros::from_millis(25);
@@ -18,7 +18,7 @@ const ANSWER_DELAY: Micros = Micros::from_millis(25);
 /// (RFC 9002, section 6.1.2: kTimeThreshold, kGranularity).
 const LATE_PART: u64 = 8;
 /// See [`LATE_PART`].
-const GRANULARITY: Micros = Micros::from_millis(1);
+pub(crate) const GRANULARITY: Micros = Micros::from_millis(1);
 
 /// Smoothed round trip and its variation.
 #[derive(Clone, Debug)]
@@ -30,21 +30,27 @@ pub(crate) struct RttEstimator {
     /// Nothing was sampled.
     is_assumed: bool,
     answer_delay: Micros,
+    granularity: Micros,
 }
 
 impl RttEstimator {
     /// Of a control node, or of a service.
     pub(crate) fn of_control() -> Self {
-        Self::new(INITIAL, ANSWER_DELAY)
+        Self::new(INITIAL, ANSWER_DELAY, GRANULARITY)
     }
 
     /// Of a peer that answers at once, or is busy for long; `assumed` is what is known of the path
     /// (RFC 9002, section 6.2.2).
     pub(crate) fn of_peer(assumed: Micros) -> Self {
-        Self::new(assumed, Micros::ZERO)
+        Self::new(assumed, Micros::ZERO, GRANULARITY)
     }
 
-    fn new(assumed: Micros, answer_delay: Micros) -> Self {
+    /// The same where this side looks at its timers more often: once in `granularity`.
+    pub(crate) fn of_link(assumed: Micros, granularity: Micros) -> Self {
+        Self::new(assumed, Micros::ZERO, granularity)
+    }
+
+    fn new(assumed: Micros, answer_delay: Micros, granularity: Micros) -> Self {
         Self {
             smoothed: assumed.0,
             variation: assumed.0 / 2,
@@ -52,7 +58,13 @@ impl RttEstimator {
             shortest: assumed.0,
             is_assumed: true,
             answer_delay,
+            granularity,
         }
+    }
+
+    /// Nothing was sampled.
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.is_assumed
     }
 
     pub(crate) fn sample(&mut self, rtt: Micros) {
@@ -75,6 +87,11 @@ impl RttEstimator {
         Micros(self.smoothed.max(self.latest) + self.late_by().0)
     }
 
+    /// What a round trip takes (RFC 6298: SRTT).
+    pub(crate) fn smoothed(&self) -> Micros {
+        Micros(self.smoothed)
+    }
+
     /// The shortest that was sampled (RFC 9002, section 5.2: min_rtt): no answer comes sooner.
     pub(crate) fn shortest(&self) -> Micros {
         Micros(self.shortest)
@@ -83,12 +100,12 @@ impl RttEstimator {
     /// What comes together comes within this time.
     pub(crate) fn late_by(&self) -> Micros {
         let longest = self.smoothed.max(self.latest);
-        Micros((longest / LATE_PART).max(GRANULARITY.0))
+        Micros((longest / LATE_PART).max(self.granularity.0))
     }
 
     /// How long to wait for an answer (RFC 9002, section 6.2.1).
     pub(crate) fn timeout(&self) -> Micros {
-        let margin = (4 * self.variation).max(GRANULARITY.0) + self.answer_delay.0;
+        let margin = (4 * self.variation).max(self.granularity.0) + self.answer_delay.0;
         Micros((self.smoothed + margin).min(LONGEST.0))
     }
 }

@@ -6,10 +6,10 @@
 //! from the smallest.
 
 /// The window before anything was heard (RFC 6928).
-const INITIAL: u32 = 10;
+pub(crate) const INITIAL: u32 = 10;
 /// Never less (RFC 5681, section 3.1: the loss window is one; two keep a delayed answer from
 /// stopping everything).
-const LEAST: u32 = 2;
+pub(crate) const LEAST: u32 = 2;
 
 /// Additive increase, multiplicative decrease.
 #[derive(Clone, Debug)]
@@ -26,8 +26,13 @@ pub(crate) struct Window {
 impl Window {
     /// A window of at most `most` fragments.
     pub(crate) fn new(most: u32) -> Self {
+        Self::begin(INITIAL, most)
+    }
+
+    /// The same, of `first` fragments at first, where it is known that the path carries them.
+    pub(crate) fn begin(first: u32, most: u32) -> Self {
         Self {
-            size: INITIAL.min(most),
+            size: first.min(most),
             threshold: most,
             most,
             arrived: 0,

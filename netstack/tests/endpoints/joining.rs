@@ -434,3 +434,15 @@ fn the_second_machine_with_one_mac_is_refused_and_the_first_stays() {
     assert!(pair.node.is_joined());
     assert_eq!(pair.take_node_events(), []);
 }
+
+#[test]
+fn a_node_that_was_not_running_asks_before_it_takes_the_control_node_for_lost() {
+    let mut pair = Pair::joined();
+    pair.take_node_events();
+    pair.now += Micros::from_secs(20);
+    pair.settle();
+    assert_eq!(pair.take_node_events(), []);
+    pair.cut = true;
+    pair.advance(Micros::from_secs(20));
+    assert_eq!(pair.take_node_events(), [node::Event::ControlLost]);
+}

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::Scenario;
 use crate::cluster::{Boot, Cluster};
 use crate::command;
-use crate::io_services;
+use crate::sqlite;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -39,6 +39,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "files-that-many-nodes-read-are-cast",
         boot: Boot::Direct16,
         run: cast_what_many_read,
+    },
+    Scenario {
+        name: "files-shared-by-all-ranks",
+        boot: Boot::Network,
+        run: shared_by_all_ranks,
     },
     Scenario {
         name: "files-under-other-paths",
@@ -123,6 +128,9 @@ const SAME_NODES: usize = 8;
 const SAME_CALLS: u64 = 4;
 const SAME_CALL_BYTES: u64 = 1 << 20;
 const SAME_BYTES: u64 = 3_000_001;
+/// Files of each rank in the shared directory of `ranks-files-names`, and of how many one stays.
+const SHARED_FILES: usize = 40;
+const KEPT: usize = 5;
 /// Random calls on a file; so many in a long run.
 const OPERATIONS: &str = "3000";
 const LONG_OPERATIONS: &str = "100000";
@@ -347,6 +355,50 @@ fn cast_what_many_read(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// All ranks write one file in blocks by turns and read each other's; and they make, rename and
+/// remove names in one directory. What is left is checked here.
+pub fn shared_by_all_ranks(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "shared-by-all")?;
+    let run = |program: &str, arguments: &[&str]| -> Result<String> {
+        let (program, folder) = (cluster.program(program), folder.to_string_lossy());
+        let command = [&["run", "-n", "4", "-D", &*folder, &program], arguments].concat();
+        Ok(cluster.hearth(&command)?.expect_code(0)?.out())
+    };
+    let expect_all = |said: &str, end: &str| -> Result<()> {
+        let right = said.lines().filter(|line| line.ends_with(end)).count();
+        ensure!(right == RANKS, "{right} ranks say {end:?}:\n{said}");
+        Ok(())
+    };
+    // Blocks of whole pages, and of odd lengths.
+    for (file, segments, block, piece) in [("even", 8, 65_536, 16_384), ("odd", 15, 10_007, 3_001)]
+    {
+        let numbers = [segments, block, piece].map(|number: usize| number.to_string());
+        let [segments_said, block_said, piece_said] = &numbers;
+        let arguments = [file, segments_said, block_said, piece_said];
+        expect_all(&run("ranks-files-shared", &arguments)?, ": whole")?;
+        let written = fs::read(folder.join(file))?;
+        let byte = |at: usize| (at * 31 + at / 251 + 101) as u8;
+        let whole: Vec<u8> = (0..RANKS * segments * block).map(byte).collect();
+        ensure!(written == whole, "{file} is not what was written last");
+    }
+    let kept = SHARED_FILES.div_ceil(KEPT);
+    let said = run("ranks-files-names", &[&SHARED_FILES.to_string()])?;
+    expect_all(&said, &format!(": {kept} kept"))?;
+    let left = entries(&folder)?;
+    ensure!(left == ["even", "odd", "shared"], "{left:?}");
+    let moved = |rank| (0..kept).map(move |file| format!("moved.{rank}.{}", file * KEPT));
+    let mut expected: Vec<String> = (0..RANKS).flat_map(moved).collect();
+    expected.sort();
+    let names = entries(&folder.join("shared"))?;
+    ensure!(names == expected, "{names:?} are left in the directory");
+    for name in names {
+        let made = format!("shared/{}", name.replace("moved", "made"));
+        let held = fs::read_to_string(folder.join("shared").join(&name))?;
+        ensure!(held == made, "{name} holds {held:?}");
+    }
+    Ok(())
+}
+
 fn under_other_paths(cluster: &Cluster) -> Result<()> {
     let folder = folder(cluster, "mounts")?;
     let folder_name = folder.to_string_lossy().into_owned();
@@ -412,7 +464,7 @@ fn feel_nothing_of_control(cluster: &Cluster) -> Result<()> {
         Ok(())
     };
     let before = failures(cluster)?;
-    let reopened = io_services::commit_meanwhile(cluster, 2, &again)?;
+    let reopened = sqlite::commit_meanwhile(cluster, 2, &again)?;
     ensure!(
         reopened == 0,
         "the database was opened again {reopened} times"

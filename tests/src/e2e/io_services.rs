@@ -1,6 +1,5 @@
 //! I/O services of their own: processes that join the control node, each for its own nodes.
 
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,14 +19,14 @@ pub const SCENARIOS: &[Scenario] = &[
         run: share_the_nodes,
     },
     Scenario {
+        name: "io-services-share-files",
+        boot: Boot::Io,
+        run: share_files,
+    },
+    Scenario {
         name: "io-services-and-control-die-under-open-files",
         boot: Boot::Io,
         run: die_under_open_files,
-    },
-    Scenario {
-        name: "files-of-sqlite-outlive-kills",
-        boot: Boot::Io,
-        run: sqlite_outlives_kills,
     },
     Scenario {
         name: "io-service-joins-with-a-token",
@@ -36,10 +35,6 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Kills under SQLite, and in a long run; lines that it prints between two, each of five commits.
-const KILLS: usize = 2;
-const LONG_KILLS: usize = 10;
-const LINES_BETWEEN: usize = 4;
 /// How long services may take to join, and control to find that one is gone.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Where the third one listens: the control node's address, and a port of its own.
@@ -54,7 +49,7 @@ fn services(cluster: &Cluster) -> Result<Vec<Value>> {
 }
 
 /// Waits until each service is in one of these states, in their order.
-fn wait_for(cluster: &Cluster, states: &[&str]) -> Result<Vec<Value>> {
+pub fn wait_for(cluster: &Cluster, states: &[&str]) -> Result<Vec<Value>> {
     let end = Instant::now() + LIMIT;
     loop {
         let services = services(cluster)?;
@@ -109,6 +104,12 @@ fn share_the_nodes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Ranks on nodes of two services write the same file and make names in the same directory.
+fn share_files(cluster: &Cluster) -> Result<()> {
+    wait_for(cluster, &["up", "up"])?;
+    files::shared_by_all_ranks(cluster)
+}
+
 /// The service with its worker and the control node are killed while files are open, then service
 /// and worker once more while that stands still with a call. The job's node is n0, whose service is
 /// the first.
@@ -133,91 +134,6 @@ fn die_under_open_files(cluster: &Cluster) -> Result<()> {
     files::outlive(cluster, &idle, &stop, &dies)?;
     wait_for(cluster, &["up", "up"])?;
     Ok(())
-}
-
-/// SQLite commits on a node while the process that carries out its calls, the I/O service and the
-/// control node are killed; what it has committed is there, and the database whole.
-fn sqlite_outlives_kills(cluster: &Cluster) -> Result<()> {
-    wait_for(cluster, &["up", "up"])?;
-    let kills = match crate::is_long() {
-        true => LONG_KILLS,
-        false => KILLS,
-    };
-    let die = |kill: usize| -> Result<()> {
-        // A control node that dies more often is left for a person.
-        let pid = match kill % 5 {
-            _ if kill == 0 => return kill_worker(cluster),
-            1 => cluster.control_pid()?,
-            _ => cluster.io_service_pid(0)?,
-        };
-        command::run("kill".as_ref(), &["-KILL", &pid], b"", LIMIT)?.expect_code(0)?;
-        Ok(())
-    };
-    let reopened = commit_meanwhile(cluster, kills, &die)?;
-    println!("          opened again {reopened} times");
-    wait_for(cluster, &["up", "up"])?;
-    Ok(())
-}
-
-/// Kills the process that carries out the calls of n0, and waits until another one does. The
-/// program feels it when it holds a lock or a call is under way.
-fn kill_worker(cluster: &Cluster) -> Result<()> {
-    let service = cluster.io_service_pid(0)?;
-    let before = files::worker_pid(&service)?;
-    command::run("kill".as_ref(), &["-KILL", &before], b"", LIMIT)?.expect_code(0)?;
-    let end = Instant::now() + LIMIT;
-    while files::find_worker(&service)?.is_none_or(|worker| worker == before) {
-        ensure!(Instant::now() < end, "no worker after {before}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-/// SQLite commits on a node while `happens` is done, so many times; the number of times that it had
-/// to open the database again.
-pub fn commit_meanwhile(
-    cluster: &Cluster,
-    times: usize,
-    happens: &dyn Fn(usize) -> Result<()>,
-) -> Result<u32> {
-    let folder = files::folder(cluster, "sqlite")?;
-    let folder_name = folder.to_string_lossy().into_owned();
-    let program = cluster.program("sqlite-kills");
-    let mut client = cluster
-        .command(&["run", "-n", "1", "-D", &folder_name, &program])
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let said = client.stdout.take().context("no standard output")?;
-    let mut said = BufReader::new(said);
-    let mut last = String::new();
-    for time in 0..times {
-        for _ in 0..LINES_BETWEEN {
-            last.clear();
-            said.read_line(&mut last)?;
-            ensure!(
-                last.starts_with("committed "),
-                "after {time} times: {last:?}"
-            );
-        }
-        happens(time)?;
-    }
-    said.read_line(&mut last)?;
-    std::fs::write(folder.join("stop"), "")?;
-    let mut rest = String::new();
-    said.read_to_string(&mut rest)?;
-    let status = client.wait()?;
-    let lines: Vec<&str> = rest
-        .lines()
-        .filter(|line| !line.starts_with("committed "))
-        .collect();
-    ensure!(status.success(), "{status}: {rest}");
-    let ["integrity: ok", "rows: whole", reopened] = lines[..] else {
-        bail!("{rest}");
-    };
-    let number = reopened.strip_prefix("reopened: ");
-    number
-        .and_then(|number| number.parse().ok())
-        .context(rest.clone())
 }
 
 /// A third service, as on another machine: over TLS, with a token.

@@ -34,6 +34,7 @@ mod placements;
 mod programs;
 mod ranks;
 mod shared;
+mod sqlite;
 mod streams;
 mod warm;
 mod witnesses;
@@ -61,6 +62,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(cores::SCENARIOS.iter());
     all.extend(files::SCENARIOS.iter());
     all.extend(io_services::SCENARIOS.iter());
+    all.extend(sqlite::SCENARIOS.iter());
     all.extend(nodes::SCENARIOS.iter());
     all.extend(warm::SCENARIOS.iter());
     all.extend(witnesses::SCENARIOS.iter());

@@ -126,8 +126,8 @@ fn calls(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A program that ignores that its files and processes were refused exits with 0: the command says
-/// so.
+/// A program that ignores that its files, processes and threads were refused exits with 0: the
+/// command says so.
 fn refused(cluster: &Cluster) -> Result<()> {
     let program = cluster.program("ignores-refusals");
     let done = cluster
@@ -135,7 +135,8 @@ fn refused(cluster: &Cluster) -> Result<()> {
         .expect_code(0)?
         .expect_err("refused")?
         .expect_err("no service for its files")?
-        .expect_err("a node runs one process")?;
+        .expect_err("a node runs one process")?
+        .expect_err("as many threads as it may")?;
     let lines = done.err().lines().filter(|l| l.contains("refused")).count();
     if lines != 1 {
         bail!("{lines} lines about refused calls:\n{}", done.err());

@@ -41,6 +41,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: pages,
     },
     Scenario {
+        name: "shared-spinning",
+        boot: Boot::Cores,
+        run: spinning,
+    },
+    Scenario {
         name: "shared-threads-and-files",
         boot: Boot::Cores,
         run: threads_and_files,
@@ -188,6 +193,18 @@ fn pages(cluster: &Cluster) -> Result<()> {
         others.len() == 3 && *first > 0 && most < first / 2,
         "bytes fetched by each rank: {ranks:?}"
     );
+    Ok(())
+}
+
+/// A rank that spins while it waits does not keep its neighbour, which sleeps and has pages to
+/// touch, out of the kernel.
+fn spinning(cluster: &Cluster) -> Result<()> {
+    let program = cluster.program("ranks-time");
+    let run = [
+        "run", "-n", "2", "-N", "1", "-t", "2m", &program, "wait", "0", "1", "spin",
+    ];
+    let said = cluster.hearth(&run)?.expect_code(0)?.out();
+    ensure!(said.starts_with("wait seconds "), "{said:?}");
     Ok(())
 }
 

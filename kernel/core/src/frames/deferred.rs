@@ -33,7 +33,7 @@ pub struct Freed {
     /// Of programs.
     pub pages: u64,
     /// Of programs that were launched on them.
-    pub lent: u64,
+    pub borrowed: u64,
     /// Of the kernel: tables.
     pub tables: u64,
 }
@@ -54,8 +54,8 @@ impl FrameAllocator {
             let frame = self.deferred.frames[index];
             if self.state(frame).0 == State::Kernel {
                 freed.tables += 1;
-            } else if self.claim(frame) {
-                freed.lent += 1;
+            } else if self.take(frame) {
+                freed.borrowed += 1;
             } else {
                 freed.pages += 1;
             }

@@ -99,19 +99,19 @@ fn a_frame_that_is_kept_counts_for_whoever_has_it() {
     assert_eq!((frames.usage().user, frames.usage().retained), (0, 3));
     assert_eq!(frames.owned_by(owner), 3);
     // A launch takes all of them at once, and gives one up while it runs.
-    frames.rewarm(3);
+    frames.borrow(3);
     assert_eq!((frames.usage().user, frames.usage().retained), (3, 0));
-    assert!(frames.claim(kept[1]) && !frames.claim(kept[1]));
+    assert!(frames.take(kept[1]) && !frames.take(kept[1]));
     frames.free(Frame::from_entry(kept[1]));
     frames.check_tags().unwrap();
     // Its end keeps one and gives one back.
-    assert!(frames.claim(kept[0]) && frames.claim(kept[2]));
+    assert!(frames.take(kept[0]) && frames.take(kept[2]));
     frames.retain(kept[0]);
     frames.free(Frame::from_entry(kept[2]));
     frames.discard(kept[0]);
     let counters = frames.counters();
     assert_eq!(
-        (counters.retained, counters.rewarmed, counters.discarded),
+        (counters.retained, counters.borrowed, counters.discarded),
         (4, 3, 1)
     );
     assert_eq!(frames.usage().dirty, 3);
@@ -133,7 +133,7 @@ fn a_frame_that_nobody_runs_on_is_not_claimed() {
     let (mut frames, mut mem) = allocator();
     let frame = alloc(&mut frames, &mut mem, Owner::program(1)).unwrap();
     frames.retain(frame);
-    frames.claim(frame);
+    frames.take(frame);
 }
 
 #[derive(Clone, Debug)]
@@ -211,8 +211,8 @@ proptest! {
                     if let Some(&frame) = model.keys().nth(pick % model.len().max(1)) {
                         if frames.state(frame).0 == State::Retained {
                             // Of a program that is launched and at once gives it up.
-                            frames.rewarm(1);
-                            prop_assert!(frames.claim(frame));
+                            frames.borrow(1);
+                            prop_assert!(frames.take(frame));
                         }
                         frames.free(Frame::from_entry(frame));
                         model.remove(&frame);

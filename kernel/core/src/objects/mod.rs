@@ -496,7 +496,7 @@ fn view(object: &Object) -> View {
 }
 
 fn available<M: Machine>(machine: &mut M) -> u64 {
-    machine.with(|_, frames| frames.usage().available())
+    machine.with(|_, frames| frames.available())
 }
 
 /// A new frame for a page. Leaves what running programs and the kernel need at once.
@@ -506,7 +506,7 @@ fn add_frame(
     index: &FrameIndex,
     page: u64,
 ) -> Option<PhysAddr> {
-    if frames.usage().available() < ROOM_FRAMES / 2 {
+    if frames.available() < ROOM_FRAMES / 2 {
         return None;
     }
     let frame = frames.alloc_object(mem)?;

@@ -110,14 +110,14 @@ impl PageTable {
             }
             Fate::Remove
         };
-        sift(mem, tables, self.root, 4, (0, first, last), &mut note);
+        classify(mem, tables, self.root, 4, (0, first, last), &mut note);
         remembered
     }
 
     /// Looks at every leaf between `first` and `last` in rising order and does with it as `fate`
     /// says; tables that became empty are given back. When the table is active the caller
     /// invalidates the range before anybody gets a frame.
-    pub fn sift<M: PhysMem, T: TableSource<M>>(
+    pub fn classify<M: PhysMem, T: TableSource<M>>(
         self,
         mem: &mut M,
         tables: &mut T,
@@ -128,7 +128,7 @@ impl PageTable {
             Met::Leaf(leaf) => fate(tables, leaf),
             Met::Emptied => Fate::Remove,
         };
-        sift(mem, tables, self.root, 4, (0, first, last), &mut judge);
+        classify(mem, tables, self.root, 4, (0, first, last), &mut judge);
     }
 
     /// Number of tables of the lower half, the root included. Walks them.
@@ -201,7 +201,7 @@ impl PageTable {
     /// Gives back tables on the way to `page` that were made for a mapping that then failed; the
     /// caller of `map` invalidates, as its documentation says.
     fn prune<M: PhysMem>(self, mem: &mut M, tables: &mut impl TableSource<M>, page: VirtAddr) {
-        sift(mem, tables, self.root, 4, (0, page, page), &mut |_, _| {
+        classify(mem, tables, self.root, 4, (0, page, page), &mut |_, _| {
             Fate::Remove
         });
     }
@@ -273,7 +273,7 @@ enum Met {
 type Range = (u64, VirtAddr, VirtAddr);
 
 /// Changes or removes leaves below one table; returns whether the table is now empty.
-fn sift<M: PhysMem, T: TableSource<M>>(
+fn classify<M: PhysMem, T: TableSource<M>>(
     mem: &mut M,
     tables: &mut T,
     table: PhysAddr,
@@ -311,7 +311,7 @@ fn sift<M: PhysMem, T: TableSource<M>>(
             continue;
         }
         let next = entry.table_address();
-        let empty = sift(mem, tables, next, level - 1, (start, first, last), judge);
+        let empty = classify(mem, tables, next, level - 1, (start, first, last), judge);
         let shared = level == 4 && index >= super::KERNEL_FIRST;
         if empty && !shared {
             mem.write_u64(at, 0);

@@ -161,12 +161,14 @@ impl Memory {
         None
     }
 
-    /// Where a word of the program lies that it may write to now.
-    pub fn place<M: Machine>(&self, machine: &mut M, word: UserSlice) -> Option<PhysAddr> {
-        let (place, length) = self
-            .view()
-            .piece(machine.mem(), word, 0, Access::Write)
-            .ok()?;
+    /// Where a word of the program lies that is there for this access now.
+    pub fn place<M: Machine>(
+        &self,
+        machine: &mut M,
+        word: UserSlice,
+        access: Access,
+    ) -> Option<PhysAddr> {
+        let (place, length) = self.view().piece(machine.mem(), word, 0, access).ok()?;
         (length == word.length).then_some(place)
     }
 

@@ -90,11 +90,12 @@ impl Memory {
                 attributes.protection = Protection::None;
             }
             let waited_for = first && fetch.demand;
-            match self.map_frame(machine, page, attributes) {
-                Some(frame) => machine.mem().copy_frame(source, frame),
+            let fill = |mem: &mut M::Mem, frame| mem.copy_frame(source, frame);
+            match self.map_frame(machine, page, attributes, fill) {
+                true => {}
                 // Only the page that is waited for must be had.
-                None if waited_for => return Err(Cause::OutOfMemory),
-                None => break,
+                false if waited_for => return Err(Cause::OutOfMemory),
+                false => break,
             }
             in_place |= first;
             if file.attributes.class == Class::FileData && waited_for && fetch.write {
@@ -127,8 +128,7 @@ impl Memory {
             Some(frame) => {
                 let owner = self.owner;
                 machine.with(|_, frames| frames.adopt(&frame, owner));
-                let mapped = self.map_own(machine, file.page, frame, attributes);
-                mapped.is_some()
+                self.map_own(machine, file.page, frame, attributes)
             }
             None => self.adopt_copy(machine, &file, source, attributes),
         };
@@ -150,9 +150,6 @@ impl Memory {
         source: PhysAddr,
         attributes: Attributes,
     ) -> bool {
-        let Some(frame) = self.map_frame(machine, file.page, attributes) else {
-            return false;
-        };
         let mut contents: Contents = [0; PAGE_SIZE as usize];
         let (data, tail) =
             contents[..self.bytes_in_file(file) as usize].split_at_mut(file.bytes as usize);
@@ -160,7 +157,10 @@ impl Memory {
         machine
             .mem()
             .read(source.offset(file.bytes % PAGE_SIZE), tail);
-        machine.mem().write(frame, data);
+        let fill = |mem: &mut M::Mem, frame| mem.write(frame, data);
+        if !self.map_frame(machine, file.page, attributes, fill) {
+            return false;
+        }
         if attributes.class != Class::Private {
             self.tails.put(file.offset, tail);
         }

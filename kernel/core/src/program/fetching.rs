@@ -58,15 +58,15 @@ impl Memory {
                 attributes.protection = Protection::None;
             }
             let (data, tail) = data.split_at(data.len().min(file.bytes as usize));
-            let Some(frame) = self.map_frame(machine, page, attributes) else {
+            let fill = |mem: &mut M::Mem, frame| mem.write(frame, data);
+            if !self.map_frame(machine, page, attributes, fill) {
                 // Reading ahead may fail; only the page that is waited for must be had.
                 return if first {
                     Err(Cause::OutOfMemory)
                 } else {
                     Ok(())
                 };
-            };
-            machine.mem().write(frame, data);
+            }
             match first {
                 true => self.counts.asked += 1,
                 false => self.counts.ahead += 1,

@@ -79,12 +79,10 @@ impl Memory {
             return Outcome::Kill(Cause::PageUnavailable);
         };
         let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
-        match self.map_frame(machine, object.page, attributes) {
-            Some(copy) => {
-                machine.mem().copy_frame(from, copy);
-                Outcome::Done
-            }
-            None => Outcome::Kill(Cause::OutOfMemory),
+        let fill = |mem: &mut M::Mem, copy| mem.copy_frame(from, copy);
+        match self.map_frame(machine, object.page, attributes, fill) {
+            true => Outcome::Done,
+            false => Outcome::Kill(Cause::OutOfMemory),
         }
     }
 
@@ -98,15 +96,9 @@ impl Memory {
         let Some(copy) = machine.with(|mem, frames| frames.alloc(mem, self.owner)) else {
             return Outcome::Kill(Cause::OutOfMemory);
         };
-        let copy = copy.into_entry();
-        machine.mem().copy_frame(leaf.frame, copy);
-        let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
-        let replaced = self.table.replace(machine.mem(), page, copy, attributes);
-        replaced.expect("a page of a file is a small page that is mapped");
+        machine.mem().copy_frame(leaf.frame, copy.address());
+        self.replace(machine, page, copy);
         self.charge(1);
-        if leaf.attributes.protection != Protection::None {
-            machine.invalidate(page, page);
-        }
         Outcome::Done
     }
 

@@ -17,7 +17,8 @@
 //! object ([`Class::Object`]) for reading, or one of its shared memory objects
 //! ([`Class::SharedMemory`]), with no more than its region's protection; a frame that
 //! came with a warm table is never mapped writable; after [`Memory::retire`] the owner has no frame
-//! left but those of the warm table.
+//! left but those of the warm table. Other cores run the program meanwhile: a page is mapped only
+//! with its contents, and none is mapped writable while a core may still read another frame there.
 
 mod access;
 mod adopt;
@@ -26,6 +27,8 @@ mod fetching;
 mod files;
 mod large;
 mod moving;
+#[cfg(test)]
+mod other_core;
 mod pristine;
 mod retire;
 mod shared_memory;
@@ -317,12 +320,13 @@ impl Memory {
         address: u64,
         access: Access,
     ) -> Outcome {
-        if self.available(machine) <= fault::FRAMES_RESERVED {
+        let mut available = self.available(machine);
+        if available <= fault::FRAMES_RESERVED {
             self.shed(machine);
+            available = self.available(machine);
         }
         let mem = machine.mem();
         let leaf = VirtAddr::try_new(address).and_then(|at| self.table.translate(mem, at));
-        let available = self.available(machine);
         match fault::decide(&self.space, address, access, leaf, available) {
             Decision::Kill(cause) => Outcome::Kill(cause),
             Decision::Stale { page } => {
@@ -377,9 +381,9 @@ impl Memory {
                 if large && self.map_large(machine, page, attributes) {
                     return Outcome::Done;
                 }
-                match self.map_frame(machine, page, attributes) {
-                    Some(_) => Outcome::Done,
-                    None => Outcome::Kill(Cause::OutOfMemory),
+                match self.map_frame(machine, page, attributes, |_, _| ()) {
+                    true => Outcome::Done,
+                    false => Outcome::Kill(Cause::OutOfMemory),
                 }
             }
             Decision::File(file) => {
@@ -406,8 +410,11 @@ impl Memory {
         }
     }
 
-    /// brk: the exact new break.
+    /// brk: the exact new break; the old one where there is no room for what it must split.
     pub fn brk<M: Machine>(&mut self, machine: &mut M, wanted: u64) -> u64 {
+        if self.room_to_cut(machine).is_err() {
+            return self.space.brk(0).0;
+        }
         let (now, released) = self.space.brk(wanted);
         self.release(machine, released);
         now
@@ -477,7 +484,7 @@ impl Memory {
                     let class = leaf.attributes.class;
                     let of_file = !matches!(class, Class::Private | Class::SharedMemory);
                     for frame in frames_of(&leaf) {
-                        claimed += u64::from(frames.claim(frame));
+                        claimed += u64::from(frames.take(frame));
                         lost += u64::from(of_file);
                     }
                 }
@@ -559,50 +566,66 @@ impl Memory {
     fn free_deferred<M: Machine>(&mut self, machine: &mut M) {
         let freed = machine.with(|_, frames| frames.free_deferred());
         self.pages -= freed.pages;
-        self.warm -= freed.lent;
+        self.warm -= freed.borrowed;
         self.tables -= freed.tables;
     }
 
-    /// Maps a zero-filled frame; `None` when memory is used up.
+    /// Maps a frame that `fill`, which finds zeros in it, has filled; `false` when memory is used
+    /// up.
     fn map_frame<M: Machine>(
         &mut self,
         machine: &mut M,
         page: VirtAddr,
         attributes: Attributes,
-    ) -> Option<PhysAddr> {
-        if self.available(machine) <= fault::FRAMES_RESERVED {
-            return None;
-        }
-        self.map_frame_unreserved(machine, page, attributes)
-    }
-
-    /// [`Self::map_frame`] without a look at the reserve.
-    fn map_frame_unreserved<M: Machine>(
-        &mut self,
-        machine: &mut M,
-        page: VirtAddr,
-        attributes: Attributes,
-    ) -> Option<PhysAddr> {
-        let frame = machine.with(|mem, frames| frames.alloc(mem, self.owner))?;
+        fill: impl FnOnce(&mut M::Mem, PhysAddr),
+    ) -> bool {
+        let own = self.own_left();
+        let frame = machine.with(|mem, frames| {
+            let available = frames.available().min(own);
+            (available > fault::FRAMES_RESERVED).then(|| frames.alloc(mem, self.owner))
+        });
+        let Some(frame) = frame.flatten() else {
+            return false;
+        };
+        // Other cores use a page as soon as it is mapped.
+        fill(machine.mem(), frame.address());
         self.map_own(machine, page, frame, attributes)
     }
 
-    /// Maps a frame that is the program's, whose address is the answer; gives it back when there is
-    /// no frame for a table.
+    /// Puts a frame that is filled into the place of a page that is mapped and not writable.
+    fn replace<M: Machine>(&mut self, machine: &mut M, page: VirtAddr, filled: Frame) {
+        let table = self.table;
+        let leaf = table.translate(machine.mem(), page);
+        if leaf.is_some_and(|leaf| leaf.attributes.protection != Protection::None) {
+            // No core may read the old frame any more when another one writes to the new.
+            let hidden = table.protect(machine.mem(), page, Protection::None);
+            hidden.expect("the page is mapped");
+            machine.invalidate(page, page);
+        }
+        let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
+        let replaced = table.replace(machine.mem(), page, filled.into_entry(), attributes);
+        replaced.expect("a page to replace is a small one that is mapped");
+    }
+
+    /// Maps a frame that is the program's; gives it back when there is no frame for a table, which
+    /// is `false`.
     fn map_own<M: Machine>(
         &mut self,
         machine: &mut M,
         page: VirtAddr,
         frame: Frame,
         attributes: Attributes,
-    ) -> Option<PhysAddr> {
+    ) -> bool {
         let place = (page, PageSize::Small);
-        if !self.map_to(machine, place, frame.address(), attributes) {
-            machine.with(|_, frames| frames.free(frame));
-            return None;
+        let mapped = self.map_to(machine, place, frame.address(), attributes);
+        match mapped {
+            true => {
+                frame.into_entry();
+                self.charge(1);
+            }
+            false => machine.with(|_, frames| frames.free(frame)),
         }
-        self.charge(1);
-        Some(frame.into_entry())
+        mapped
     }
 
     /// Maps a frame where nothing is mapped; `false` when there is no frame for a table.
@@ -663,9 +686,13 @@ impl Memory {
 
     /// Frames this program can still get, the kernel's reserve included.
     fn available<M: Machine>(&self, machine: &mut M) -> u64 {
+        frames_left(machine).min(self.own_left())
+    }
+
+    /// What its own limit leaves it, the kernel's reserve included.
+    fn own_left(&self) -> u64 {
         let own = self.pages_max.saturating_sub(self.committed());
-        let own = own.saturating_add(fault::FRAMES_RESERVED);
-        frames_left(machine).min(own)
+        own.saturating_add(fault::FRAMES_RESERVED)
     }
 
     /// Presents the held pages around `page` that belong to its region.
@@ -693,7 +720,7 @@ impl Memory {
 
 /// Frames of the machine that can be given out.
 fn frames_left<M: Machine>(machine: &mut M) -> u64 {
-    machine.with(|_, frames| frames.usage().available())
+    machine.with(|_, frames| frames.available())
 }
 
 /// First and last address of a range that is not empty.

@@ -122,21 +122,21 @@ impl Memory {
         };
         match copy {
             Some(copy) => {
-                let copy = copy.into_entry();
-                machine.mem().copy_frame(leaf.frame, copy);
-                let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
-                let replaced = self.table.replace(machine.mem(), page, copy, attributes);
-                replaced.expect("a data page is a small page that is mapped");
+                machine.mem().copy_frame(leaf.frame, copy.address());
+                self.replace(machine, page, copy);
                 self.pristine.put(page, leaf.frame);
                 self.counts.used += u64::from(leaf.attributes.ahead);
             }
             None => {
-                machine.with(|_, frames| frames.claim(leaf.frame));
+                machine.with(|_, frames| frames.take(leaf.frame));
                 let changed = self
                     .table
                     .protect(machine.mem(), page, Protection::ReadWrite);
                 changed.expect("the page is mapped");
                 self.discarded += 1;
+                if leaf.attributes.protection != Protection::None {
+                    machine.invalidate(page, page);
+                }
             }
         }
         if warm {
@@ -144,9 +144,6 @@ impl Memory {
             self.pages += 1;
         }
         self.charge(0);
-        if leaf.attributes.protection != Protection::None {
-            machine.invalidate(page, page);
-        }
         Ok(())
     }
 
@@ -205,7 +202,7 @@ impl Memory {
             let mut pages = 0;
             machine.with(|mem, frames| {
                 let tables = &mut Deferring(frames);
-                table.sift(mem, tables, (first, last), |Deferring(frames), leaf| {
+                table.classify(mem, tables, (first, last), |Deferring(frames), leaf| {
                     let class = leaf.attributes.class;
                     let warm = frames.state(leaf.frame).0 == State::Retained;
                     if !warm || leaf.accessed || class == Class::Private {
@@ -229,7 +226,7 @@ impl Memory {
 
 /// Gives back a frame of a running program; returns whether it was launched on it.
 pub(super) fn free_of(frames: &mut FrameAllocator, frame: PhysAddr) -> bool {
-    let warm = frames.claim(frame);
+    let warm = frames.take(frame);
     frames.free(Frame::from_entry(frame));
     warm
 }

@@ -26,7 +26,7 @@ impl Memory {
     ) -> Self {
         let warm = retained.pages();
         let frames = machine.with(|_, frames| {
-            frames.rewarm(warm);
+            frames.borrow(warm);
             frames.usage().total
         });
         let Retained {
@@ -132,7 +132,7 @@ impl Memory {
             let before = frames.usage().kernel;
             for &(page, frame) in aside {
                 let wanted = policy.keep && policy.pristine;
-                match wanted.then(|| self.put_back(mem, frames, page, frame)) {
+                match wanted.then(|| self.restore(mem, frames, page, frame)) {
                     Some(Ok(copies)) => counts.released += copies,
                     _ => {
                         free_of(frames, frame);
@@ -166,7 +166,7 @@ impl Memory {
     /// left there; returns how many frames of its own that were. What is not its own, a page of a
     /// file of the object store, is given back by its owner. Fails when there is no frame for a
     /// table.
-    fn put_back<P: PhysMem>(
+    fn restore<P: PhysMem>(
         &self,
         mem: &mut P,
         frames: &mut FrameAllocator,

@@ -164,12 +164,10 @@ impl Memory {
             Err(cause) => return Outcome::Kill(cause),
         };
         let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
-        match self.map_frame(machine, shown.page, attributes) {
-            Some(copy) => {
-                machine.mem().copy_frame(from, copy);
-                Outcome::Done
-            }
-            None => Outcome::Kill(Cause::OutOfMemory),
+        let fill = |mem: &mut M::Mem, copy| mem.copy_frame(from, copy);
+        match self.map_frame(machine, shown.page, attributes, fill) {
+            true => Outcome::Done,
+            false => Outcome::Kill(Cause::OutOfMemory),
         }
     }
 

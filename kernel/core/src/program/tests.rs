@@ -93,6 +93,10 @@ impl Program {
         }
     }
 
+    pub(super) fn file(&self) -> &[u8] {
+        &self.file
+    }
+
     fn give(&mut self, machine: &mut Fake, fetch: Fetch) {
         self.fetches.push(fetch);
         let from = fetch.offset as usize;
@@ -352,10 +356,9 @@ fn tables_of_a_failed_mapping_are_forgotten() {
     let page = VirtAddr::new(0x7000_0000_0000);
     let attributes = Attributes::user(Protection::ReadWrite, Class::Private);
     let before = machine.invalidated;
-    assert_eq!(
-        memory.map_frame_unreserved(&mut machine, page, attributes),
-        None
-    );
+    let frame = machine.with(|mem, frames| frames.alloc(mem, memory.owner));
+    let mapped = memory.map_own(&mut machine, page, frame.unwrap(), attributes);
+    assert!(!mapped);
     assert_eq!(machine.invalidated, before + 1);
     assert_eq!(machine.frames.usage().available(), 3);
     // The frame of the page is not in any table yet.

@@ -46,7 +46,7 @@ pub(crate) fn classify<M: PhysMem>(
         table.for_each(mem, first, last, |leaf| {
             let written = leaf.dirty || leaf.attributes.protection == Protection::ReadWrite;
             for frame in frames_of(&leaf) {
-                frames.claim(frame);
+                frames.take(frame);
                 if written && frames.state(frame).0 != State::Dirty {
                     frames.free(Frame::from_entry(frame));
                 }
@@ -71,7 +71,7 @@ pub(crate) fn classify<M: PhysMem>(
         });
     }
     for &range in ranges {
-        keep.sift(mem, frames, range, |frames, leaf| {
+        keep.classify(mem, frames, range, |frames, leaf| {
             let retained = |frame| frames.state(frame).0 == State::Retained;
             let fate = match frames_of(&leaf).all(retained) {
                 true => rule(&leaf),
@@ -85,7 +85,7 @@ pub(crate) fn classify<M: PhysMem>(
         });
     }
     for table in others {
-        table.sift(mem, frames, ALL, |frames, leaf| {
+        table.classify(mem, frames, ALL, |frames, leaf| {
             seen(&leaf, false);
             give_back(frames, &leaf);
             Fate::Remove

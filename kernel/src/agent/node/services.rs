@@ -173,10 +173,14 @@ impl NodeServices for Node {
     }
 
     fn keep_room(&mut self, least: u64) {
+        let is_short = || mm::frames().available() < least;
+        if !is_short() {
+            return;
+        }
         let machine = &mut Hardware::new();
         self.objects.keep_room(machine, least);
         self.warm.keep_room(machine, least);
-        if mm::frames().usage().available() < least {
+        if is_short() {
             self.casts.let_go_of_images();
             self.objects.keep_room(machine, least);
         }

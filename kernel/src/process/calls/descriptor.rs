@@ -274,6 +274,8 @@ impl Current<'_> {
     /// copy_file_range between two files of the service, or two of `/tmp`.
     pub(super) fn copy_file_range(&mut self, args: Args) -> Result<u64, Stop> {
         let [from, from_offset, to, to_offset, length, flags] = args;
+        // An unsigned int, of which libraries leave the upper half as it is.
+        let flags = flags as u32;
         if let (Some(source), Some(target)) = (self.temporary(from)?, self.temporary(to)?) {
             if flags != 0 {
                 return Err(Errno::EINVAL.into());

@@ -162,8 +162,13 @@ impl Current<'_> {
             // What has arrived is looked at first.
             self.poll();
         }
-        let posted = self.services.exchange().post(time::now(), op);
-        self.poll();
+        let now = time::now();
+        let exchange = self.services.exchange();
+        let posted = exchange.post(now, op);
+        // Most receives are only noted: programs post them ahead, and look when they wait.
+        if kind != Kind::Receive || exchange.is_due(now) {
+            self.poll();
+        }
         match posted {
             // The probe found nothing.
             Err(Errno::EAGAIN) => Ok(0),
@@ -263,7 +268,7 @@ impl Current<'_> {
             self.read_user(UserSlice::new(start, length as u64)?, &mut bytes[..length])?;
             let (words, _) = bytes[..length].as_chunks();
             ranks.extend(words.iter().copied().map(u32::from_le_bytes).map(Rank));
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         let group = Group::listed(ranks).map_err(|error| match error {
             GroupError::Memory => Errno::ENOMEM,
@@ -335,7 +340,7 @@ impl Current<'_> {
                 offset: u64::from_le_bytes(*offset),
                 bytes: u64::from_le_bytes(*bytes),
             }));
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         Ok(parts)
     }
@@ -375,7 +380,7 @@ impl Current<'_> {
                 }
             };
             rest = rest.after(there);
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         Ok(())
     }
@@ -412,7 +417,7 @@ impl Current<'_> {
                 match self.services.exchange().state(request) {
                     State::Finished(status) if any => {
                         self.tell((list, statuses), (place, 0), &status)?;
-                        self.services.exchange().told(request);
+                        self.services.exchange().acknowledge(request);
                         return Ok(place as u64 + 1);
                     }
                     State::Pending => {
@@ -444,12 +449,14 @@ impl Current<'_> {
             if !spins {
                 return Err(Stop::news_until(deadline));
             }
-            // Others on this core have a turn in between.
-            if self.process.threads.len() > 1 && micros != 0 {
+            // Others have a turn in between: on this core, or, as only one core at a time is in the
+            // kernel, on another where another rank may be what this one waits for.
+            let is_alone = self.process.threads.len() == 1 && self.process.spec.ranks == 1;
+            if !is_alone && micros != 0 {
                 return Err(Stop::news_until(time::now()));
             }
             self.poll();
-            self.process.look_for_end(self.services)?;
+            self.process.check_cancelled(self.services)?;
         }
         if any {
             return Ok(0);
@@ -457,7 +464,7 @@ impl Current<'_> {
         for (place, &request) in requests.iter().enumerate() {
             if let State::Finished(status) = self.services.exchange().state(request) {
                 self.tell((list, statuses), (place, place), &status)?;
-                self.services.exchange().told(request);
+                self.services.exchange().acknowledge(request);
                 // An entry that is told is none when this begins anew.
                 self.thread.progress().done += 1;
             }

@@ -92,7 +92,7 @@ impl Current<'_> {
             }
             pages += 1;
             if pages % LOOK_PAGES == 0 {
-                self.look_up()?;
+                self.poll_and_check()?;
             }
         }
         if let Stored::Temporary(open) = file
@@ -163,7 +163,8 @@ impl Current<'_> {
         plain: impl FnOnce(&mut Self, Args) -> Result<u64, Stop>,
         at: impl FnOnce(&mut Self, Args) -> Result<u64, Stop>,
     ) -> Result<u64, Stop> {
-        match (args[5], args[3]) {
+        // The flags are an int, of which libraries leave the upper half as it is.
+        match (args[5] as u32, args[3]) {
             (0, u64::MAX) => plain(self, args),
             (0, _) => at(self, args),
             _ => Err(Errno::EOPNOTSUPP.into()),
@@ -292,7 +293,7 @@ impl Current<'_> {
             Stored::Shared(object) => self.write_shared(object, at, piece)?,
             Stored::Temporary(open) => self.write_temporary(open, at, piece)?,
         }
-        self.look_up()?;
+        self.poll_and_check()?;
         Ok(())
     }
 

@@ -6,6 +6,8 @@
 //! is in a queue only while it waits.
 
 use hearth_abi::errno::Errno;
+use kernel_core::addr::PhysAddr;
+use kernel_core::fault::Access;
 use kernel_core::futex::robust::{self, Mutex, Step, Walk};
 use kernel_core::futex::{Command, Timeout, check_address};
 use kernel_core::program::UserSlice;
@@ -127,7 +129,7 @@ impl Current<'_> {
 
     /// EAGAIN where a word has another value.
     fn compare(&mut self, word: u64, expected: u32) -> Result<(), Stop> {
-        match u32::from_le_bytes(self.read_array(word)?) == expected {
+        match self.read_word(word)? == expected {
             true => Ok(()),
             false => Err(Errno::EAGAIN.into()),
         }
@@ -153,13 +155,36 @@ impl Current<'_> {
         }
     }
 
-    /// Changes a word in one step for all cores; the value that it had.
-    fn change_word(&mut self, word: u64, change: impl Fn(u32) -> u32) -> Result<u32, Stop> {
-        let word = UserSlice::new(word, WORD_BYTES)?;
-        self.make_writable(word)?;
-        let memory = self.process.memory();
-        let place = memory.place(&mut Hardware::new(), word);
-        Ok(mm::change_word(place.ok_or(Errno::EFAULT)?, change))
+    /// Reads a word in one step: other cores change it meanwhile.
+    fn read_word(&mut self, word: u64) -> Result<u32, Stop> {
+        Ok(mm::read_word(self.word_place(word, Access::Read)?))
+    }
+
+    /// Changes a word in one step for all cores; the value that it had. EFAULT for one that is not
+    /// aligned.
+    pub(super) fn change_word(
+        &mut self,
+        word: u64,
+        change: impl Fn(u32) -> u32,
+    ) -> Result<u32, Stop> {
+        let place = self.word_place(word, Access::Write)?;
+        Ok(mm::change_word(place, change))
+    }
+
+    /// Where an aligned word lies, which is brought in for this access.
+    fn word_place(&mut self, word: u64, access: Access) -> Result<PhysAddr, Stop> {
+        let slice = UserSlice::new(word, WORD_BYTES)?;
+        if !word.is_multiple_of(WORD_BYTES) {
+            return Err(Errno::EFAULT.into());
+        }
+        loop {
+            let memory = self.process.memory();
+            if let Some(place) = memory.place(&mut Hardware::new(), slice, access) {
+                return Ok(place);
+            }
+            let process = &mut *self.process;
+            process.fault_for_kernel(self.services, word, access)?;
+        }
     }
 
     /// The robust mutexes that the thread has are marked as left by a dead owner, and of each that

@@ -1,12 +1,12 @@
 //! brk, mmap, mremap, munmap, mprotect, madvise.
 //!
 //! The calls that change a range do so in steps of a table's pages, and look at the network in
-//! between when it is time ([`Attended`]): however much memory a program has, it cannot keep its
+//! between when it is time ([`Polling`]): however much memory a program has, it cannot keep its
 //! node from its duties. They touch each page that is in memory and each table once, however long
 //! the range, and are not cut short when the program is to end.
 
 use hearth_abi::errno::Errno;
-use hearth_abi::linux::{advice, map, prot};
+use hearth_abi::linux::{advice, map, mremap, prot};
 use kernel_core::addr::{PAGE_SIZE, USER_END, page_up};
 use kernel_core::files::temporary::Kind;
 use kernel_core::files::{Opened, Place};
@@ -19,16 +19,16 @@ use super::Args;
 use super::buffers::Buffers;
 use super::file::Stored;
 use crate::mm::Hardware;
-use crate::process::attended::Attended;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
+use crate::process::polling::Polling;
 
 impl Current<'_> {
     pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {
         Ok(self
             .process
             .memory()
-            .brk(&mut Attended::new(self.services), wanted))
+            .brk(&mut Polling::new(self.services), wanted))
     }
 
     pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
@@ -47,7 +47,7 @@ impl Current<'_> {
             fd: fd as i32,
         };
         if flags & map::ANONYMOUS != 0 {
-            let mut machine = Attended::new(self.services);
+            let mut machine = Polling::new(self.services);
             return Ok(self.process.memory().mmap(&mut machine, request)?);
         }
         if let Some(shipped) = self.shipped(fd)? {
@@ -71,7 +71,7 @@ impl Current<'_> {
             bytes: self.process.files.names.file(file).bytes,
             offset,
         };
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         Ok(self
             .process
             .memory()
@@ -98,14 +98,19 @@ impl Current<'_> {
         if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
             return Err(Errno::EINVAL.into());
         }
+        let is_fixed = request.flags & map::FIXED != 0;
         let begun = self.thread.progress.and_then(|progress| progress.mapped);
         let address = match begun {
             Some(address) => address,
             None => {
-                let mut machine = Attended::new(self.services);
+                let mut machine = Polling::new(self.services);
+                // What is at a fixed address stays until all of the file is there.
                 let whole = MapRequest {
+                    address: if is_fixed { 0 } else { request.address },
                     protection: prot::READ | prot::WRITE,
-                    flags: request.flags & !map::SHARED | map::PRIVATE | map::ANONYMOUS,
+                    flags: request.flags & !(map::SHARED | map::FIXED)
+                        | map::PRIVATE
+                        | map::ANONYMOUS,
                     ..request
                 };
                 let address = self.process.memory().mmap(&mut machine, whole)?;
@@ -115,7 +120,7 @@ impl Current<'_> {
         };
         let to = UserSlice::new(address, request.length)?;
         let read = read(self, to);
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         let memory = self.process.memory();
         match read {
             Ok(_) => {
@@ -123,7 +128,22 @@ impl Current<'_> {
                 if is_shared {
                     memory.seal(address, request.length)?;
                 }
-                Ok(address)
+                if !is_fixed {
+                    return Ok(address);
+                }
+                let into_place = RemapRequest {
+                    address,
+                    length: request.length,
+                    new_length: request.length,
+                    flags: mremap::MAYMOVE | mremap::FIXED,
+                    new_address: request.address,
+                };
+                let placed = memory.mremap(&mut machine, &into_place);
+                if placed.is_err() {
+                    memory.munmap(&mut machine, address, request.length)?;
+                }
+                self.forget_shared();
+                Ok(placed?)
             }
             Err(stop @ Stop::Errno(_)) => {
                 memory.munmap(&mut machine, address, request.length)?;
@@ -160,7 +180,7 @@ impl Current<'_> {
 
     pub(super) fn munmap(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, ..] = args;
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         self.process
             .memory()
             .munmap(&mut machine, address, length)?;
@@ -170,7 +190,7 @@ impl Current<'_> {
 
     pub(super) fn mprotect(&mut self, args: Args) -> Result<u64, Stop> {
         let [address, length, protection, ..] = args;
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         self.process
             .memory()
             .mprotect(&mut machine, address, length, protection)?;
@@ -186,7 +206,7 @@ impl Current<'_> {
             flags,
             new_address,
         };
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         let address = self.process.memory().mremap(&mut machine, &request)?;
         self.forget_shared();
         Ok(address)
@@ -209,7 +229,7 @@ impl Current<'_> {
                 Ok(0)
             }
             advice::DO_NOT_NEED | advice::FREE => {
-                let mut machine = Attended::new(self.services);
+                let mut machine = Polling::new(self.services);
                 let memory = self.process.memory();
                 if advice == advice::FREE {
                     memory.space().check_anonymous(address, length)?;
@@ -236,7 +256,7 @@ impl Current<'_> {
     fn hold(&mut self, start: u64, end: u64) -> Result<(), Stop> {
         loop {
             self.process
-                .await_flights(self.services, AHEAD_IN_FLIGHT_MAX - 1)?;
+                .await_requests(self.services, AHEAD_IN_FLIGHT_MAX - 1)?;
             self.services.keep_room(ROOM_FRAMES);
             let at = self.thread.progress().done.max(start);
             let planned = self.process.memory();
@@ -244,7 +264,7 @@ impl Current<'_> {
             let Some(fetch) = planned else { break };
             self.process.ask(self.services, fetch);
             self.thread.progress().done = fetch.end();
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         self.poll();
         Ok(())

@@ -72,7 +72,7 @@ impl Current<'_> {
             self.write_user(piece, bytes)?;
             done += piece.length();
             self.thread.progress().done = done;
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         Ok(done)
     }

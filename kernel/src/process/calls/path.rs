@@ -677,7 +677,11 @@ impl Current<'_> {
             match piece.iter().position(|&byte| byte == 0) {
                 Some(end) => {
                     path.extend_from_slice(&piece[..end]);
-                    return Ok(path);
+                    // The last piece may end beyond the limit.
+                    return match path.len() < PATH_MAX {
+                        true => Ok(path),
+                        false => Err(Errno::ENAMETOOLONG.into()),
+                    };
                 }
                 None => path.extend_from_slice(piece),
             }

@@ -24,7 +24,7 @@ impl Current<'_> {
         let mut found = self.services.peer(Rank(rank));
         if found == PeerLookup::NoTable && self.process.spec.size > 1 {
             self.poll();
-            self.process.look_for_end(self.services)?;
+            self.process.check_cancelled(self.services)?;
             found = self.services.peer(Rank(rank));
         }
         let entry = match found {

@@ -26,7 +26,7 @@ impl Current<'_> {
             self.write_bytes(at, bytes)?;
             done += step;
             self.thread.progress().done = done;
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         Ok(length)
     }

@@ -14,7 +14,7 @@ use super::{Args, PID};
 use crate::mm::Hardware;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
-use crate::process::turn::SLICE;
+use crate::process::run_loop::SLICE;
 
 /// Policies: the usual one, two of real time, two for work that can wait.
 const OTHER: u64 = 0;
@@ -146,7 +146,7 @@ impl Current<'_> {
                 other => other?,
             }
             rest = rest.after(missing - rest.start());
-            self.look_up()?;
+            self.poll_and_check()?;
         }
     }
 

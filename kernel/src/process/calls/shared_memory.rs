@@ -13,9 +13,9 @@ use kernel_core::space::{MapRequest, SharedMemoryMap};
 use netstack::files::Op;
 
 use crate::mm::Hardware;
-use crate::process::attended::Attended;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
+use crate::process::polling::Polling;
 
 impl Current<'_> {
     /// The shared memory object that a descriptor is.
@@ -30,7 +30,7 @@ impl Current<'_> {
     pub(super) fn set_shared_length(&mut self, object: u16, bytes: u64) -> Result<(), Stop> {
         let shared = &mut self.process.files.names.shared;
         shared.check_length(object, bytes)?;
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         let memory = self.process.memory.as_mut();
         let memory = memory.expect("memory of a running program");
         memory.resize_shared_memory(&mut machine, object, bytes)?;
@@ -86,7 +86,7 @@ impl Current<'_> {
             may_write: description.writes(),
             offset,
         };
-        let mut machine = Attended::new(self.services);
+        let mut machine = Polling::new(self.services);
         let memory = self.process.memory();
         Ok(memory.mmap_shared_memory(&mut machine, request, map)?)
     }
@@ -161,7 +161,7 @@ impl Current<'_> {
                 return;
             };
             drop(nameless);
-            let mut machine = Attended::new(self.services);
+            let mut machine = Polling::new(self.services);
             let memory = self.process.memory();
             let cut = memory.resize_shared_memory(&mut machine, object, 0);
             cut.expect("no list grows");

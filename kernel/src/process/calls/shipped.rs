@@ -486,7 +486,7 @@ impl Current<'_> {
                 };
                 match (copied, arrived) {
                     (Err(stop @ Stop::Wait(_)), _) => {
-                        self.shipping()?.put_back(number, (run, reply));
+                        self.shipping()?.restore(number, (run, reply));
                         return Err(stop);
                     }
                     (Ok(()), Ok(arrived)) if !transfer.ended => {

@@ -256,6 +256,7 @@ impl Current<'_> {
         let mask = self.read_set(address)?;
         let signals = &mut self.process.signals;
         signals.set_mask_for_call(&mut self.thread.signals, mask);
+        self.process.offer_signals();
         Ok(())
     }
 

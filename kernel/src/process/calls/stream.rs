@@ -135,7 +135,7 @@ impl Current<'_> {
             self.thread.progress().done += taken;
             rest = rest.after(taken);
             // The queue may take everything: of a job that control has dropped, say.
-            self.look_up()?;
+            self.poll_and_check()?;
         }
         Ok(())
     }

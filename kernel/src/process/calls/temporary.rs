@@ -24,9 +24,9 @@ use super::lock::{self, Flock};
 use super::path::{TIME_NOW, TIME_OMIT};
 use crate::mm::Hardware;
 use crate::process::Process;
-use crate::process::attended::Attended;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
+use crate::process::polling::Polling;
 use crate::process::services::NodeServices;
 use crate::{mm, time};
 
@@ -57,7 +57,7 @@ impl Process {
         }
         // It is long work to give much back; nobody else has the files any more.
         let mut files = core::mem::take(services.temporary());
-        files.leave(&mut Attended::new(services));
+        files.leave(&mut Polling::new(services));
         *services.temporary() = files;
     }
 }
@@ -256,7 +256,7 @@ impl Current<'_> {
             if rest == now_done {
                 return Ok(0);
             }
-            self.look_up()?;
+            self.poll_and_check()?;
         }
     }
 

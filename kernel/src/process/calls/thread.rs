@@ -53,7 +53,7 @@ impl Current<'_> {
         let request = match clone::check(flags) {
             Ok(request) => request,
             Err(clone::Refusal::Fork) => return Err(self.unknown(forking(flags))),
-            Err(refusal) => return Err(refusal.errno().into()),
+            Err(refusal) => return Err(self.count_missing_as(refusal.errno())),
         };
         if stack >= USER_END || request.sets_tls() && tls >= USER_END {
             return Err(Errno::EPERM.into());
@@ -69,7 +69,7 @@ impl Current<'_> {
             .exchange()
             .has_room(size_of::<Thread>() as u64)
         {
-            return Err(Errno::EAGAIN.into());
+            return Err(self.count_missing_as(Errno::EAGAIN));
         }
         let mut thread = self.thread.split();
         thread.context.rax = 0;
@@ -85,7 +85,7 @@ impl Current<'_> {
         let affinity = self.process.threads.affinity(self.thread.tid);
         let affinity = affinity.unwrap_or(self.process.threads.cores());
         let tid = self.process.start_thread(thread, affinity);
-        let tid = tid.map_err(|_full| Errno::EAGAIN)?;
+        let tid = tid.map_err(|_full| self.count_missing_as(Errno::EAGAIN))?;
         for address in tells_parent.iter().chain(&tells_child) {
             self.write_bytes(*address, &tid.number().to_le_bytes())?;
         }
@@ -133,9 +133,10 @@ impl Current<'_> {
         self.leave_robust_mutexes()?;
         if self.thread.clear_tid != 0 {
             let address = self.thread.clear_tid;
-            match self.write_bytes(address, &0u32.to_le_bytes()) {
-                // Nobody is told of what is not there.
-                Ok(()) | Err(Stop::Errno(_)) => {}
+            // It may be a lock that others take at this moment. Nobody is told of what is not
+            // there.
+            match self.change_word(address, |_| 0) {
+                Ok(_) | Err(Stop::Errno(_)) => {}
                 Err(stop) => return Err(stop),
             }
             self.wake(address, 1, u32::MAX);

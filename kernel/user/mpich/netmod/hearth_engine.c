@@ -41,8 +41,8 @@
 #define UNMATCHED_OF_ALL 2048
 /* How long a wait may last, in microseconds: MPICH looks at other things in between. */
 #define PATIENCE_ALONE 10000
-/* With several threads who waits lets go of the lock and sleeps: twice as long with each look in
- * vain, up to 2 to the power of DOUBLINGS times as long, until some thread does something. */
+/* With several threads who waits, or looks in vain, lets go of the lock and sleeps: twice as long
+ * with each look in vain, up to 2 to the power of DOUBLINGS times as long, until some thread does something. */
 #define NAP_MICROS 50
 #define DOUBLINGS 5
 /* Who looks so many times in vain, with less time in between than a look takes, waits too, though
@@ -604,8 +604,10 @@ static unsigned long patience_of(int blocking, uint64_t began)
 {
     uint64_t between = began - engine.looked_at, took = __rdtsc() - began;
     engine.vain_looks = between < took ? engine.vain_looks + 1 : 0;
+    if (MPIR_ThreadInfo.isThreaded)
+        return 0;
     if (blocking)
-        return MPIR_ThreadInfo.isThreaded ? 0 : PATIENCE_ALONE;
+        return PATIENCE_ALONE;
     return engine.vain_looks < VAIN_LOOKS ? 0 : PATIENCE_LOOKING;
 }
 
@@ -658,9 +660,11 @@ int hearth_engine_progress(int blocking)
         engine.scanned = next < engine.tasks.count ? next : 0;
     }
     engine.inside = 0;
-    engine.looked_at = __rdtsc();
-    if (found == 0 && blocking && MPIR_ThreadInfo.isThreaded)
+    /* MPICH's own yield leaves a thread that wants the lock no time to take it. */
+    int is_vain = found == 0 && (blocking || engine.vain_looks >= VAIN_LOOKS);
+    if (is_vain && MPIR_ThreadInfo.isThreaded)
         nap();
+    engine.looked_at = __rdtsc();
     return mpi_errno;
 }
 

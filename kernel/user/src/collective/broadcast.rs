@@ -5,7 +5,7 @@
 //! Geijn's scatter and all-gather), both by the grouped exchange.
 
 use super::all_to_all::Blocks;
-use super::letters::{Heard, Kind, Letters, bytes_of, bytes_of_mut};
+use super::messages::{Heard, Kind, Messages, bytes_of, bytes_of_mut};
 use super::{LARGE_BYTES, share};
 use crate::{Data, Error, Result, World};
 
@@ -67,29 +67,29 @@ impl World {
         }
         let bytes = size_of_val(data);
         let place = Place::new(self, root);
-        let mut letters = Letters::new(self, Kind::Broadcast);
+        let mut messages = Messages::new(self, Kind::Broadcast);
         let heard = match place.parent {
             None if bytes < LARGE_BYTES => Ok(None),
             None => Ok(Some(bytes as u64)),
-            Some(parent) => hear(&mut letters, parent, bytes_of_mut(data)),
+            Some(parent) => hear(&mut messages, parent, bytes_of_mut(data)),
         };
         let length = match heard {
             Ok(length) => length,
             Err(why) => {
-                letters.give_up(why, place.children().iter().copied());
+                messages.give_up(why, place.children().iter().copied());
                 if bytes >= LARGE_BYTES {
-                    letters.sit_out(why);
+                    messages.sit_out(why);
                 }
                 return Err(why);
             }
         };
         let Some(length) = length else {
-            return letters.send(place.children(), false, bytes_of(data));
+            return messages.send(place.children(), false, bytes_of(data));
         };
         // The root's: who has another one is told by this rank, not by those who wait for it.
-        let told = letters.send(place.children(), true, &length.to_le_bytes());
+        let told = messages.send(place.children(), true, &length.to_le_bytes());
         if let Err(why) = told {
-            letters.sit_out(why);
+            messages.sit_out(why);
             return Err(why);
         }
         if length != bytes as u64 {
@@ -121,10 +121,10 @@ impl World {
 }
 
 /// Takes small data from the parent, or hears how long large data is.
-fn hear(letters: &mut Letters, parent: u32, data: &mut [u8]) -> Result<Option<u64>> {
+fn hear(messages: &mut Messages, parent: u32, data: &mut [u8]) -> Result<Option<u64>> {
     let is_large = data.len() >= LARGE_BYTES;
     let room = if is_large { &mut [] } else { &mut *data };
-    match letters.receive(parent, room)? {
+    match messages.receive(parent, room)? {
         Heard::Length(length) => Ok(Some(length)),
         Heard::Values(bytes) if bytes == data.len() as u64 && !is_large => Ok(None),
         Heard::Values(_) => Err(Error::Mismatch(parent)),

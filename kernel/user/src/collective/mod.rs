@@ -6,7 +6,7 @@
 //! | `group` | all-to-all and barrier of some ranks |
 //! | `broadcast` | one rank's data to all |
 //! | `reduce` | values of all ranks combined into one |
-//! | `letters` | the messages of those two |
+//! | `messages` | the messages of those two |
 //!
 //! All ranks call the same functions in the same order. Small data goes along trees or between
 //! pairs, because the number of steps counts; large data goes by two all-to-all exchanges of the
@@ -20,7 +20,7 @@
 mod all_to_all;
 mod broadcast;
 mod group;
-mod letters;
+mod messages;
 mod reduce;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use super::all_to_all::Blocks;
-use super::letters::{Kind, Letters, bytes_of, bytes_of_mut};
+use super::messages::{Kind, Messages, bytes_of, bytes_of_mut};
 use super::{LARGE_BYTES, share};
 use crate::data::combine_into;
 use crate::{Combine, Data, Error, Number, Result, World};
@@ -142,14 +142,14 @@ impl World {
     ) -> Result<()> {
         let (me, size, bytes) = (self.rank(), self.size(), size_of_val(values));
         let core = 1 << size.ilog2();
-        let mut letters = Letters::new(self, Kind::Reduce);
+        let mut messages = Messages::new(self, Kind::Reduce);
         if me >= core {
             let (low, into) = (me - core, bytes_of_mut(values));
-            let told = letters.send(&[low], is_length, into);
-            let result = told.and_then(|()| letters.expect(low, is_length, bytes, into));
+            let told = messages.send(&[low], is_length, into);
+            let result = told.and_then(|()| messages.expect(low, is_length, bytes, into));
             return result.inspect_err(|why| {
                 if is_length {
-                    letters.sit_out(*why);
+                    messages.sit_out(*why);
                 }
             });
         }
@@ -157,29 +157,29 @@ impl World {
         let mut first = 1;
         let mut result = Ok(());
         if let Some(beyond) = beyond {
-            result = (letters.expect(beyond, is_length, bytes, bytes_of_mut(part)))
+            result = (messages.expect(beyond, is_length, bytes, bytes_of_mut(part)))
                 .and_then(|()| merge(beyond, values, part));
         }
         while result.is_ok() && first < core {
             let other = me ^ first;
-            result = (letters.swap(other, is_length, bytes_of(values), bytes_of_mut(part)))
+            result = (messages.swap(other, is_length, bytes_of(values), bytes_of_mut(part)))
                 .and_then(|()| merge(other, values, part));
             if result.is_ok() {
                 first <<= 1;
             }
         }
         match result {
-            Ok(()) => result = letters.send(beyond.as_slice(), is_length, bytes_of(values)),
+            Ok(()) => result = messages.send(beyond.as_slice(), is_length, bytes_of(values)),
             Err(why) => {
-                // Also the one of this step: it may not have this rank's letter.
+                // Also the one of this step: it may not have this rank's message.
                 let steps = (0..u32::BITS).map(|bit| 1 << bit);
                 let pairs = steps.filter(|bit| (first..core).contains(bit));
-                letters.give_up(why, pairs.map(|bit| me ^ bit).chain(beyond));
+                messages.give_up(why, pairs.map(|bit| me ^ bit).chain(beyond));
             }
         }
         result.inspect_err(|why| {
             if is_length {
-                letters.sit_out(*why);
+                messages.sit_out(*why);
             }
         })
     }

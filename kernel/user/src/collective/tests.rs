@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::COLLECTIVE;
-use super::letters::{Kind, Letters};
+use super::messages::{Kind, Messages};
 use crate::call::{Shortage, lack, run};
 use crate::{Combine, Error, World};
 
@@ -83,11 +83,11 @@ fn a_large_broadcast_names_the_lost_rank_everywhere_and_the_others_go_on() {
 }
 
 #[test]
-fn exchanges_count_alike_when_a_rank_dies_between_two_letters() {
+fn exchanges_count_alike_when_a_rank_dies_between_two_messages() {
     let told = results(4, Some(0), |world| {
         if world.rank() == 0 {
             let bytes = ((MANY * size_of::<u64>()) as u64).to_le_bytes();
-            return Letters::new(world, Kind::Reduce).swap(1, true, &bytes, &mut [0; 8]);
+            return Messages::new(world, Kind::Reduce).swap(1, true, &bytes, &mut [0; 8]);
         }
         let result = world.all_reduce(Combine::Sum, &mut vec![1_u64; MANY]);
         swap_blocks_without(world, Some(0));
@@ -97,7 +97,7 @@ fn exchanges_count_alike_when_a_rank_dies_between_two_letters() {
 }
 
 #[test]
-fn exchanges_count_alike_when_a_rank_has_no_room_for_its_letter() {
+fn exchanges_count_alike_when_a_rank_has_no_room_for_its_message() {
     let stuck = |world: World, rank: u32| {
         if world.rank() == rank {
             lack(Shortage::Stuck(Duration::from_millis(50)));
@@ -196,13 +196,13 @@ fn who_waits_for_a_rank_without_requests_hears_of_it() {
             _ => world.all_reduce(Combine::Sum, &mut data),
         }
     });
-    // Two requests are needed. Rank 1 may have the letter, and with rank 3 all that it needs.
+    // Two requests are needed. Rank 1 may have the message, and with rank 3 all that it needs.
     assert_eq!(told[0], Some(Err(Error::TooMany)));
     assert_eq!(told[2], Some(Err(Error::Withdrawn(0))), "{told:?}");
 }
 
 #[test]
-fn who_waits_for_its_letter_to_be_taken_hears_that_the_other_has_given_up() {
+fn who_waits_for_its_message_to_be_taken_hears_that_the_other_has_given_up() {
     // 2,000 bytes: longer than what is copied.
     let told = results(2, None, |world| {
         if world.rank() == 1 {

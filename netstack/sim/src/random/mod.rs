@@ -68,6 +68,9 @@ const FOUND_FAR_CASTS: &[u64] = &[
     70_000_000_001_283,
     77_425_549_144_737,
 ];
+/// Overlays in which all that were left died at once, and the front end, which nothing woke, took
+/// their silence for its own.
+const FOUND_OVERLAYS: &[u64] = &[61_847_501_011_641];
 /// Overlays in which back ends sampled a tick again in the next tree, by whose time it was earlier.
 const FOUND_MOVING_OVERLAYS: &[u64] = &[900_000_000_691, 252_405_514_603_128, 252_405_514_603_194];
 
@@ -123,6 +126,7 @@ impl Family {
             Family::Casts => FOUND_CASTS,
             Family::WideCasts => FOUND_WIDE_CASTS,
             Family::FarCasts => FOUND_FAR_CASTS,
+            Family::Overlays => FOUND_OVERLAYS,
             Family::MovingOverlays => FOUND_MOVING_OVERLAYS,
             Family::Together => FOUND_TOGETHER,
             _ => &[],

@@ -35,6 +35,7 @@
 //! Invariant: in a slot in which nobody is late each member is sent to by one and sends to one.
 
 use super::plan::{Next, Planner, Trouble, View};
+use crate::broadcast::cast::pulling::WINDOW;
 use crate::broadcast::message::MemberIndex;
 use layout::{Layout, Place};
 
@@ -44,19 +45,20 @@ mod layout;
 const AHEAD: u32 = 2;
 /// The same for a child and its head: so that a request can be named again before its turn comes.
 const CHILD_AHEAD: u32 = 1;
-/// Blocks of 8 KiB that fit the port of a switch, a little less than 256 KB: whatever comes at once
-/// to a member, nothing is lost.
+/// Blocks of 8 KiB that fit the port of a switch, one less than 256 KB over 8,796 bytes: whatever
+/// comes at once to a member, nothing is lost.
 const MOST_ASKED: u32 = 28;
 /// Rounds that deputies stand in for a head the first time; doubled with every time.
 const DEPUTY_ROUNDS: u32 = 4;
-/// The same in blocks, where rounds are short: to find out again that the head is late costs
-/// everybody some.
-const DEPUTY_BLOCKS: u32 = 128;
+/// The same in blocks, eight windows, where rounds are short: to find out again that the head is
+/// late costs everybody some.
+const DEPUTY_BLOCKS: u32 = 8 * WINDOW;
 /// Requests for one block of a row by its other members that make one of them ask the dealer: a
 /// single one may come of a request that was lost.
 const CALLS: u32 = 2;
-/// Blocks that may come so many others later than they were asked for: no row lags by that.
-const NO_LAG: u32 = 24;
+/// Blocks that may come so many others later than they were asked for, a window and a half, as they
+/// may be on their way: no row lags by that.
+const NO_LAG: u32 = 3 * WINDOW / 2;
 /// In place of a row: the child of the own row that serves its blocks here.
 const RELAY: u32 = u32::MAX;
 /// Times that doubles.
@@ -65,11 +67,12 @@ const MAX_STRIKES: u32 = 6;
 const MAX_LATE_ROWS: usize = 256;
 /// Rows whose lag is known: more than the largest grid has.
 const MAX_LAG_ROWS: u32 = 512;
-/// Draws of a member that might stand in for somebody else's, outside the own column at first:
-/// where one is late, all of its column lack what it serves.
+/// Draws of a member that might stand in for somebody else's: where half of all are late or silent,
+/// all of them miss once in 4,096 times. The first half are from outside the own column: where one
+/// is late, all of its column lack what it serves.
 const DRAWS: u32 = 12;
-const OTHER_COLUMNS: u32 = 8;
-/// Attempts at one deputy before the next one is tried.
+/// Attempts at one deputy before the next one is tried: as many as before a child is given up for
+/// its children.
 const DEPUTY_ATTEMPTS: u32 = 3;
 /// Members that are looked at in search of one that answers.
 const PEER_ATTEMPTS: u32 = 4;
@@ -341,7 +344,7 @@ impl Rotation {
                 Place::Head(_) if self.is_mesh() => u32::MAX,
                 _ => continue,
             };
-            let near = draw < OTHER_COLUMNS && Some(other) == column;
+            let near = draw < DRAWS / 2 && Some(other) == column;
             if member == self.me || near || view.is_silent(member) {
                 continue;
             }

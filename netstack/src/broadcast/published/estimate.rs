@@ -49,9 +49,6 @@ pub struct Dealt {
     pub begins: Sent,
 }
 
-/// Places that are made at once for what is dealt: of a header that nobody has bounded not all.
-const MAX_AT_ONCE: u64 = 1 << 16;
-
 /// Who holds what when.
 #[derive(Clone, Debug)]
 pub struct Estimate {
@@ -80,7 +77,7 @@ impl Estimate {
         assert!(chunks > 0 && header.rate > 0, "nothing to estimate");
         // At once, so that it takes no more than it needs while it grows.
         let most = header.deal.most(nodes, chunks);
-        let mut dealt = Vec::with_capacity(most.min(MAX_AT_ONCE) as usize);
+        let mut dealt = Vec::with_capacity(most.min(super::MAX_DEALT) as usize);
         let mut sent = 0;
         for turn in 0.. {
             let before = dealt.len();

@@ -174,7 +174,7 @@ impl Exchange {
         if self.scheme != Scheme::Default || !io.credit.is_lossy() {
             return;
         }
-        for next in (round + 1..self.order.rounds()).take(ASKED_AHEAD) {
+        for next in (round + 1..self.numbering.rounds()).take(ASKED_AHEAD) {
             let is_here = self.got.contains(next) || self.is_known(next);
             if !is_here && !self.is_unasked(self.receives(next)) {
                 self.ask(next, io);
@@ -249,8 +249,8 @@ impl Exchange {
             .values()
             .filter(|inbound| inbound.outstanding() > 0)
             .count();
-        let worth = io.credit.worth();
-        let mut left = io.credit.total();
+        let worth = io.credit.batch();
+        let mut left = io.credit.window();
         let mut at = 0;
         while left > 0
             && io.credit.room() > 0
@@ -330,7 +330,7 @@ impl Exchange {
     fn most_of(&self, round: u32, credit: &Credit) -> u32 {
         let mut earlier = self.inbound.range(..round);
         match earlier.any(|(_, inbound)| inbound.lends()) {
-            true => credit.lent(),
+            true => credit.batch(),
             false => credit.each(),
         }
     }
@@ -340,7 +340,7 @@ impl Exchange {
         let block = self.block();
         let each = self.most_of(round, io.credit);
         let is_short = self.is_short(self.receives(round));
-        let is_near_end = round + ENDS_TOLD >= self.order.rounds();
+        let is_near_end = round + ENDS_TOLD >= self.numbering.rounds();
         let is_other = self.scheme != Scheme::Default;
         let end_told = io.credit.is_lossy() || is_short || is_near_end || is_other;
         let from = self.source(round);
@@ -364,7 +364,7 @@ impl Exchange {
         // The others are what they are called: whoever sends everything at once does so whatever is
         // lost.
         if again > 0 && self.scheme == Scheme::Default {
-            io.credit.repaired(again);
+            io.credit.repaired();
         }
 
         match is_short {

@@ -43,7 +43,7 @@ impl Exchange {
         if self.steps.is_some() {
             return self.advance_steps(io);
         }
-        while self.next < self.order.rounds() {
+        while self.next < self.numbering.rounds() {
             let round = match &self.sequence {
                 Some(sequence) => sequence[self.next as usize],
                 None => self.next,
@@ -84,7 +84,7 @@ impl Exchange {
             let Some(to) = steps.target() else {
                 return;
             };
-            let round = self.order.round(self.members.me(), to.0);
+            let round = self.numbering.number(self.members.me(), to.0);
             if self.sent.contains(round) {
                 steps.target_served(io);
                 continue;
@@ -111,7 +111,7 @@ impl Exchange {
         told: (u32, u16, u16, Rank),
         io: &mut Io<'_>,
     ) {
-        let (rounds, (.., count, to)) = (self.order.rounds(), told);
+        let (rounds, (.., count, to)) = (self.numbering.rounds(), told);
         let me = self.members.me();
         let is_possible = to.0 < rounds && to.0 != me && u32::from(count) <= rounds;
         if let Some(steps) = self.steps.as_mut().filter(|_| is_possible) {

@@ -6,7 +6,7 @@
 
 use super::super::group::Members;
 use super::super::incoming::Receiving;
-use super::super::letters::MAX_WITHDRAWN;
+use super::super::tagged::MAX_WITHDRAWN;
 use super::super::{
     Among, BufferId, Layout, MAX_BLOCK, MAX_CONTEXTS, MAX_OPS, MAX_TOGETHER, Op, OpId, PostError,
 };
@@ -65,7 +65,7 @@ impl Endpoint {
                     capacity: 0,
                     claims: false,
                 };
-                match lost.filter(|_| !self.letters.incoming.has(&receiving)) {
+                match lost.filter(|_| !self.messages.incoming.has(&receiving)) {
                     Some(rank) => Err(PostError::Lost(rank)),
                     None => Ok(()),
                 }
@@ -89,12 +89,12 @@ impl Endpoint {
                 let members = members.expect("the ranks of a barrier");
                 self.check_needed(|rank| members.has(rank))
             }
-            Op::ReceiveClaimed { claim, .. } => match self.letters.incoming.claimed(*claim) {
+            Op::ReceiveClaimed { claim, .. } => match self.messages.incoming.claimed(*claim) {
                 None => Err(PostError::NoClaim),
                 Some((sender, false)) if self.lost.has(sender) => Err(PostError::Lost(sender)),
                 Some(_) => Ok(()),
             },
-            Op::Send { .. } if self.letters.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
+            Op::Send { .. } if self.messages.withdrawn() >= MAX_WITHDRAWN => Err(PostError::Full),
             Op::Send { .. } => Ok(()),
         }
     }

@@ -46,7 +46,7 @@ impl Endpoint {
         if before < Some(Sure::Ended) && sure >= Sure::Ended {
             // Of one that has ended well no message is missed, unless nothing can come any more.
             let fails_any = self.lost.of_any(size).is_some();
-            if self.letters.lose(rank, fails_any, io!(self, now)) {
+            if self.messages.lose(rank, fails_any, io!(self, now)) {
                 self.lost.tell(rank);
             }
         }
@@ -98,7 +98,7 @@ impl Endpoint {
     /// A posted receive waits for a message behind others that nobody receives and that fill the
     /// room there is: a program that waits for nothing else waits for ever.
     pub fn is_stuck(&self, op: OpId) -> bool {
-        self.letters.incoming.is_stuck(op)
+        self.messages.incoming.is_stuck(op)
     }
 
     /// The program gives memory for messages that wait: a buffer of so many bytes, which is this
@@ -106,12 +106,12 @@ impl Endpoint {
     /// and its own, up to [`super::super::SHORT`], once the room here is used. At most so many
     /// messages wait in all such memory: each takes some here, too.
     pub fn add_room(&mut self, buffer: BufferId, bytes: u64, most: usize) {
-        self.letters.incoming.add_room(buffer, bytes, most);
+        self.messages.incoming.add_room(buffer, bytes, most);
     }
 
     /// As many messages wait to be received as there is room for; else no receive is stuck.
     pub fn is_full(&self) -> bool {
-        self.letters.incoming.is_full()
+        self.messages.incoming.is_full()
     }
 
     /// The program has ended, and its memory is not touched any more: what is posted is cancelled,
@@ -147,13 +147,13 @@ impl Endpoint {
             waiting.push(self.remove_barrier(0, true).waits_for());
         }
         // Who has a message of this rank to come hears of the end afterwards, when it asks.
-        waiting.retain(|rank| *rank != me && !self.letters.has_for(*rank));
+        waiting.retain(|rank| *rank != me && !self.messages.has_for(*rank));
         for rank in waiting {
             self.tell_left(rank);
         }
         self.early_tokens.clear();
         let loss = self.own_loss();
-        self.letters.leave(loss, io!(self, now));
+        self.messages.leave(loss, io!(self, now));
         self.settle(now);
     }
 
@@ -178,7 +178,7 @@ impl Endpoint {
     /// Tells a rank that the program has ended, and because of whom.
     pub(super) fn tell_left(&mut self, to: Rank) {
         // It has a message to come, and hears of the end after that.
-        if self.letters.has_for(to) {
+        if self.messages.has_for(to) {
             return;
         }
         let cause = self.cause.and_then(|rank| self.lost.loss(rank));

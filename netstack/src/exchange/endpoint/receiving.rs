@@ -74,16 +74,16 @@ impl Endpoint {
         payload: Option<Box<[u8]>>,
         memory: &mut dyn Memory,
     ) {
-        let (letters, io) = (&mut self.letters, io!(self, now));
+        let (messages, io) = (&mut self.messages, io!(self, now));
         if self.left {
-            if !letters.incoming.answer_received(from, offer.number, io) {
+            if !messages.incoming.answer_received(from, offer.number, io) {
                 self.tell_left(from);
             }
             return;
         }
-        letters
+        messages
             .incoming
-            .offered(from, offer, payload, memory, io, &mut letters.events);
+            .offered(from, offer, payload, memory, io, &mut messages.events);
     }
 
     fn data(
@@ -96,9 +96,9 @@ impl Endpoint {
     ) {
         let io = io!(self, now);
         match data.block {
-            BlockId::Message(number) => {
-                self.letters.received(from, number, data, bytes, memory, io)
-            }
+            BlockId::Message(number) => self
+                .messages
+                .received(from, number, data, bytes, memory, io),
             BlockId::Exchange(context, number) => {
                 let id = (context, number);
                 if let Some(exchange) = find(&mut self.exchanges, id) {
@@ -191,26 +191,26 @@ impl Endpoint {
         }
         let io = io!(self, now);
         match item {
-            Item::Known { number } => self.letters.known(from, number, io),
+            Item::Known { number } => self.messages.known(from, number, io),
             Item::Pull {
                 block: BlockId::Message(number),
                 pull,
-            } => self.letters.pulled(from, number, pull, io),
+            } => self.messages.pulled(from, number, pull, io),
             Item::Got {
                 block: BlockId::Message(number),
                 ..
-            } => self.letters.acknowledged(from, number, io),
+            } => self.messages.acknowledged(from, number, io),
             Item::Served {
                 block: BlockId::Message(number),
                 serial,
-            } => self.letters.incoming.served(from, number, serial, io),
+            } => self.messages.incoming.served(from, number, serial, io),
             Item::Refuse {
                 block: BlockId::Message(number),
                 gone,
             } => {
-                let letters = &mut self.letters;
-                let events = &mut letters.events;
-                letters
+                let messages = &mut self.messages;
+                let events = &mut messages.events;
+                messages
                     .incoming
                     .refused(from, (number, gone), memory, io, events);
             }

@@ -7,7 +7,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Incoming, Letter, Receiving};
+use super::{Incoming, Message, Receiving};
 use crate::exchange::io::Io;
 use crate::exchange::{Error, Event, Memory, OpId};
 use crate::ids::Rank;
@@ -27,10 +27,10 @@ impl Incoming {
             return waits;
         };
         if let Some(from) = self.from.get_mut(&sender) {
-            let letter = &mut from.unexpected[at];
-            events.push_back(letter.found(sender, &probe));
+            let message = &mut from.unexpected[at];
+            events.push_back(message.found(sender, &probe));
             if probe.claims {
-                letter.claim = Some(probe.op);
+                message.claim = Some(probe.op);
                 self.claims.insert(probe.op, sender);
             }
         }
@@ -41,21 +41,24 @@ impl Incoming {
     pub(in crate::exchange) fn claimed(&self, claim: OpId) -> Option<(Rank, bool)> {
         let sender = self.claims.get(&claim)?;
         let from = self.from.get(sender)?;
-        let mut letters = from.unexpected.iter();
-        Some((*sender, letters.any(|letter| letter.claim == Some(claim))))
+        let mut messages = from.unexpected.iter();
+        Some((
+            *sender,
+            messages.any(|message| message.claim == Some(claim)),
+        ))
     }
 
     /// Takes what a probe keeps out of those that wait.
-    fn unclaim(&mut self, claim: OpId) -> Option<(Rank, Option<Letter>)> {
+    fn unclaim(&mut self, claim: OpId) -> Option<(Rank, Option<Message>)> {
         let sender = self.claims.remove(&claim)?;
         let from = self.from.get_mut(&sender)?;
-        let mut letters = from.unexpected.iter();
-        let at = letters.position(|letter| letter.claim == Some(claim));
-        let letter = at.and_then(|at| from.unexpected.remove(at));
-        if let Some(letter) = &letter {
-            self.taken(letter);
+        let mut messages = from.unexpected.iter();
+        let at = messages.position(|message| message.claim == Some(claim));
+        let message = at.and_then(|at| from.unexpected.remove(at));
+        if let Some(message) = &message {
+            self.taken(message);
         }
-        Some((sender, letter))
+        Some((sender, message))
     }
 
     /// Receives what a probe keeps.
@@ -69,9 +72,9 @@ impl Incoming {
     ) {
         let op = receiving.op;
         match self.unclaim(claim) {
-            Some((sender, Some(letter))) => {
+            Some((sender, Some(message))) => {
                 receiving.from = Some(sender);
-                self.deliver(sender, receiving, letter, memory, io, events);
+                self.deliver(sender, receiving, message, memory, io, events);
             }
             // Its sender has taken it back.
             Some((sender, None)) => events.push_back(Event::Failed {
@@ -90,13 +93,13 @@ impl Incoming {
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
     ) {
-        let Some((sender, Some(mut letter))) = self.unclaim(claim) else {
+        let Some((sender, Some(mut message))) = self.unclaim(claim) else {
             return;
         };
-        letter.claim = None;
-        match self.take_posted(sender, &letter.offer) {
-            Some(receiving) => self.deliver(sender, receiving, letter, memory, io, events),
-            None => self.insert(sender, letter, events),
+        message.claim = None;
+        match self.take_posted(sender, &message.offer) {
+            Some(receiving) => self.deliver(sender, receiving, message, memory, io, events),
+            None => self.insert(sender, message, events),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Content, Incoming, Letter, MAX_UNEXPECTED, Piece};
+use super::{Content, Incoming, MAX_UNEXPECTED, Message, Piece};
 use crate::exchange::{BufferId, Memory};
 use crate::ids::Rank;
 
@@ -17,31 +17,31 @@ impl Incoming {
     }
 
     /// A message waits, and takes room.
-    pub(super) fn count(&mut self, letter: &Letter) {
-        self.waiting += usize::from(letter.piece.is_none());
-        self.kept += letter.kept_bytes();
-        self.own_waiting += usize::from(matches!(letter.content, Content::Own(..)));
+    pub(super) fn count(&mut self, message: &Message) {
+        self.waiting += usize::from(message.piece.is_none());
+        self.kept += message.kept_bytes();
+        self.own_waiting += usize::from(matches!(message.content, Content::Own(..)));
     }
 
     /// A message waits no more; its piece of the arena is still its own.
-    pub(super) fn taken(&mut self, letter: &Letter) {
-        self.waiting -= usize::from(letter.piece.is_none());
-        self.kept -= letter.kept_bytes();
-        self.own_waiting -= usize::from(matches!(letter.content, Content::Own(..)));
+    pub(super) fn taken(&mut self, message: &Message) {
+        self.waiting -= usize::from(message.piece.is_none());
+        self.kept -= message.kept_bytes();
+        self.own_waiting -= usize::from(matches!(message.content, Content::Own(..)));
     }
 
     /// Messages of a sender are as if they had never come, or are not to be had any more.
-    pub(super) fn discard(&mut self, sender: Rank, is_gone: impl Fn(&Letter) -> bool) {
+    pub(super) fn discard(&mut self, sender: Rank, is_gone: impl Fn(&Message) -> bool) {
         let Some(from) = self.from.get_mut(&sender) else {
             return;
         };
         let waiting = core::mem::take(&mut from.unexpected);
         let (gone, stay) = waiting.into_iter().partition(is_gone);
         from.unexpected = stay;
-        let gone: VecDeque<Letter> = gone;
-        for letter in gone {
-            self.taken(&letter);
-            self.give_back(letter.piece);
+        let gone: VecDeque<Message> = gone;
+        for message in gone {
+            self.taken(&message);
+            self.give_back(message.piece);
         }
     }
 
@@ -55,30 +55,30 @@ impl Incoming {
     /// a part, else the arena's. Bytes that find none stay where they are. False: it has no room.
     pub(super) fn make_room(
         &mut self,
-        letter: &mut Letter,
+        message: &mut Message,
         share: usize,
         memory: &mut dyn Memory,
     ) -> bool {
         let has_place = self.waiting < MAX_UNEXPECTED / share;
-        let has_bytes = self.kept + letter.kept_bytes() <= self.kept_most / share;
+        let has_bytes = self.kept + message.kept_bytes() <= self.kept_most / share;
         if has_place && has_bytes {
             return true;
         }
-        if let Content::Here(bytes) = &letter.content
+        if let Content::Here(bytes) = &message.content
             && let Some(piece) = self.arena.take(bytes.len())
         {
             let is_empty = bytes.is_empty();
             if is_empty || memory.write(piece.buffer, piece.offset, bytes).is_ok() {
-                (letter.content, letter.piece) = (Content::Kept, Some(piece));
+                (message.content, message.piece) = (Content::Kept, Some(piece));
                 return true;
             }
             // The program has taken it back.
             self.arena.give_back(piece);
         }
-        letter.content = Content::There;
+        message.content = Content::There;
         if !has_place {
-            letter.piece = self.arena.take(0);
+            message.piece = self.arena.take(0);
         }
-        has_place || letter.piece.is_some()
+        has_place || message.piece.is_some()
     }
 }

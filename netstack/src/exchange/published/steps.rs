@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 
 use super::super::group::{Members, Together};
 use super::super::io::Io;
+use super::super::liveness::{COMPUTES, MAX_WATCHED};
 use super::super::message::{ALL_STEPS, Item};
 use super::schedule::{Next, Schedule};
 use crate::ids::Rank;
@@ -33,11 +34,12 @@ pub(in crate::exchange) const MASTER: Rank = Rank(0);
 /// Longest wait until something is said again that may be lost, unless an answer takes longer: well
 /// below the time for which an endpoint answers after its last operation.
 const LONGEST_WAIT: Micros = Micros::from_millis(10);
-/// The same while a rank waits for its turn: to hear of a master that has failed.
-const TURN_WAIT: Micros = Micros::from_millis(500);
+/// The same while a rank waits for its turn: to hear of a master that has failed. A master that
+/// computes is asked twice until it looks.
+const TURN_WAIT: Micros = Micros(COMPUTES.0 / 2);
 
-/// Ranks that the master speaks to at once while it waits for them.
-const ASKED_AT_ONCE: usize = 64;
+/// Ranks that the master speaks to at once while it waits for them: as many as are watched.
+const ASKED_AT_ONCE: usize = MAX_WATCHED;
 
 /// See the module.
 #[derive(Debug)]

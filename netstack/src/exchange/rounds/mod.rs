@@ -15,8 +15,8 @@
 //! round, whom it receives from, and in which round two ranks meet. To change it, change these
 //! three functions, and what the header of `order` and docs/exchange.md say of it. The property
 //! tests beside them say what every order must hold. An exchange is right whatever order each rank
-//! has; it is fast when all have the same. The engine numbers the blocks of the published method by
-//! it, too.
+//! has; it is fast when all have the same. The published method does not know it: the engine
+//! numbers its blocks by distance.
 //!
 //! The blocks themselves are the engine's, which serves the published method as well: `alltoall`
 //! follows the order, `inbound` and `grants` are both ends of a block, `credit` says how much may

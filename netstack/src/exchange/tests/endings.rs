@@ -127,7 +127,7 @@ fn only_so_many_can_be_taken_back_before_it_is_known() {
         net.cancel(0, op);
         posted += 1;
     }
-    assert_eq!(posted, letters::MAX_WITHDRAWN);
+    assert_eq!(posted, tagged::MAX_WITHDRAWN);
     net.go_on(Micros::from_secs(3));
     net.post(0, send(1, 1, 1, 5_000));
     net.post(1, receive(0, 1, 1, 5_000));

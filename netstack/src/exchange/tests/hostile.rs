@@ -7,9 +7,9 @@ use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
 use super::super::alltoall::MAX_OVERDUE;
 use super::super::envelope::Envelopes;
-use super::super::letters::WINDOW;
 use super::super::message::{BlockId, Body, MAX_ITEMS, NUMBER_MASK, Offer, Packet, Pull};
 use super::super::message::{Data, Item, Why};
+use super::super::tagged::WINDOW;
 use super::super::{SHORT, wire};
 use super::*;
 

@@ -10,8 +10,9 @@ use crate::overlay::message::{BuildEntry, Candidate, MAX_CANDIDATES, Message, Pr
 use crate::overlay::uplink::Io;
 use crate::time::Instant;
 
-/// Draws for candidates, each of which may hit one that is gone.
-const DRAWS: u32 = 24;
+/// Draws for candidates, each of which may hit one that is gone: three for each that a message
+/// names.
+const DRAWS: u32 = 3 * MAX_CANDIDATES as u32;
 
 impl FrontEnd {
     /// A node that comes back gets the communication processes again that the plan has for it.

@@ -17,9 +17,10 @@ use crate::overlay::{RETRY_FIRST, RETRY_SLOWEST};
 use crate::time::Instant;
 use crate::transport::retry::Backoff;
 
-/// Parts under way to one child.
+/// Parts under way to one child, each a datagram: less than the initial window of RFC 6928.
 const WINDOW: u16 = 8;
-/// Attempts without an answer: some five seconds.
+/// Attempts without an answer: some five seconds, which is twice the time after which a child is
+/// lost.
 const TRIES: u32 = 7;
 const AGAIN: Backoff = Backoff::new(RETRY_FIRST, RETRY_SLOWEST);
 

@@ -10,8 +10,8 @@ use crate::overlay::message::{Message, Process, Standing};
 use crate::overlay::uplink::Io;
 use crate::time::{Instant, Micros};
 
-/// How soon the word is repeated.
-const AGAIN: Micros = Micros::from_millis(40);
+/// How soon the word is repeated: eight times while those below are waited for.
+const AGAIN: Micros = Micros(PATIENCE.0 / 8);
 /// How long a process waits for those below it, for each level.
 const PATIENCE: Micros = Micros::from_millis(350);
 /// How long a process stays at most whose parent does not ask again.

@@ -7,6 +7,10 @@
 //! - `reducing`: streams, open ticks, what is passed on.
 //! - `leaving`: the tree is taken down.
 //!
+//! A child reports once a second by itself, and is lost when it was silent for [`LOST_AFTER`].
+//! Nobody asks it, so it has no [`crate::transport::liveness`], which takes nobody for dead that
+//! was not asked. A hub that was itself not running for [`STALL`] begins to wait anew.
+//!
 //! Invariant: what a hub keeps is bounded, in links ([`Room::children`]) and in bytes of open ticks
 //! ([`Room::ticks`]); see [`super::room`].
 
@@ -23,7 +27,7 @@ use super::room::{CHILD_BYTES, STREAM_BYTES};
 use super::section::Section;
 use super::stream::StreamId;
 use super::uplink::Io;
-use super::{CENSUS_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STALL};
+use super::{BEAT_EVERY, CENSUS_EVERY, LOST_AFTER, RETRY_FIRST, RETRY_SLOWEST, STALL};
 use crate::broadcast::Peer;
 use crate::ids::BootEpoch;
 use crate::time::{Instant, Micros};
@@ -64,7 +68,7 @@ impl Room {
     };
 }
 
-/// BEATs until candidates are told again.
+/// BEATs until candidates are told again: a little more often than a census is taken.
 const KIN_EVERY: u32 = 8;
 const TELLING: Backoff = Backoff::new(RETRY_FIRST, RETRY_SLOWEST);
 
@@ -646,6 +650,11 @@ impl Hub {
         }
         if !self.children.is_empty() {
             at = at.min(self.next_census);
+        }
+        // Who does not look for long cannot tell a child's silence from its own.
+        let look_at = self.acted_at + BEAT_EVERY;
+        if look_at < at && self.children.values().any(Child::must_report) {
+            at = look_at;
         }
         let silent_at = |heard_at: Instant| heard_at + patience() + Micros(1);
         if silent_at(self.heard_floor) < at {

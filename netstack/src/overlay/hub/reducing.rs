@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Hub, Marks, TELLING};
+use crate::overlay::STAGGER;
 use crate::overlay::clock::Clock;
 use crate::overlay::filter::{Acc, Filter};
 use crate::overlay::message::{Message, Process};
@@ -25,8 +26,9 @@ use crate::time::{Instant, Micros};
 pub const MAX_OPEN_TICKS: usize = 4;
 /// Streams that are remembered, those included that were closed and not everybody knows it.
 const MAX_REMEMBERED: usize = 2 * MAX_STREAMS;
-/// How long values that come too late wait for others.
-const LATE_HOLD: Micros = Micros::from_millis(5);
+/// How long values that come too late wait for others: half of the stagger, within which the other
+/// half of the late ones come.
+const LATE_HOLD: Micros = Micros(STAGGER.0 / 2);
 /// Bytes of the marks of a tick's children, with what a block of the heap takes.
 const MARKS_BYTES: usize = crate::overlay::MAX_CHILDREN / 8 + 64;
 /// A tick number that lies further ahead of the clock is not believed.

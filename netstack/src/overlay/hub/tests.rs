@@ -240,6 +240,31 @@ fn a_silent_child_is_lost_when_its_time_is_up_and_the_others_stay() {
 }
 
 #[test]
+fn a_child_that_falls_silent_is_lost_where_nothing_else_wakes_the_hub() {
+    let mut bench = Bench::new(1);
+    let child = process(1);
+    let attach = Attach {
+        link: 1,
+        height: 0,
+        room: 3,
+        quiet: false,
+        moved: false,
+        time: 0,
+    };
+    let from = (child, BootEpoch(1), peer(child.node.0));
+    (bench.hub).attach(&mut io!(bench), from, attach, &bench.clock, true);
+    let lost_at = bench.now + patience() + Micros(1);
+    while bench.hub.has_child(child) {
+        bench.now = bench.hub.deadline(Instant::FAR_FUTURE);
+        assert!(bench.now <= lost_at, "it is kept at {:?}", bench.now);
+        let clock = bench.clock.clone();
+        bench.hub.tick(&mut io!(bench), &clock);
+        bench.hub.entries.clear();
+    }
+    assert_eq!(bench.now, lost_at);
+}
+
+#[test]
 fn a_child_that_comes_later_is_told_of_streams_that_all_others_know() {
     let mut bench = Bench::new(2);
     bench.attach(process(1));

@@ -471,6 +471,57 @@ fn a_quota_is_an_errno() {
     assert_eq!(refused, Some(EDQUOT));
 }
 
+/// A file system of a megabyte in a file, mounted here; the kernel may know no other quota than
+/// that of btrfs.
+struct Btrfs(tempfile::TempDir);
+
+impl Btrfs {
+    /// Nothing where a command fails: this user is not root, or the programs are not here.
+    fn with_quota() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a directory");
+        let made = Self(folder);
+        let script = "set -e; truncate -s 128M disk; mkfs.btrfs -q -M disk; mkdir mounted; \
+                      mount -o loop disk mounted; chmod 777 mounted; btrfs quota enable mounted; \
+                      btrfs qgroup limit 1m mounted";
+        let done = made.run(script);
+        done.then_some(made)
+    }
+
+    fn run(&self, script: &str) -> bool {
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", script]).current_dir(self.0.path());
+        let output = shell.output().expect("a shell");
+        output.status.success()
+    }
+}
+
+impl Drop for Btrfs {
+    fn drop(&mut self) {
+        // It may not have been mounted.
+        let _ = self.run("umount -l mounted");
+    }
+}
+
+#[test]
+fn a_quota_of_btrfs_is_an_errno() {
+    let Some(disk) = Btrfs::with_quota() else {
+        return eprintln!("left out: it needs root, btrfs-progs, and btrfs in the kernel");
+    };
+    let mounted = disk.0.path().join("mounted");
+    let service = service();
+    service.admit(files(vec![Export::same(&mounted)], &mounted));
+    let mut node = Node::new(&service, 0);
+    let handle = node.open_ok("f", RDWR | CREAT);
+    assert_eq!(node.write(handle, 0, b"first"), 5);
+    assert_eq!(node.call(Call::new(Op::Sync, handle)).result, 0);
+    let piece = vec![7; MAX_TRANSFER];
+    let at = |turn: u64| 5 + turn * MAX_TRANSFER as u64;
+    let writes = (0..32).map(|turn| node.write(handle, at(turn), &piece));
+    let refused = writes.into_iter().find(|written| *written < 0);
+    assert_eq!(refused, Some(EDQUOT));
+    assert_eq!(node.read(handle, 0, 5).output, b"first");
+}
+
 #[test]
 fn a_limit_of_file_sizes_is_an_errno_and_no_end() {
     let (inside, beside) = (

@@ -165,7 +165,7 @@ impl Cluster {
     }
 
     /// A command inside the cluster's network namespace.
-    fn in_namespace(&self) -> Result<Command> {
+    pub fn in_namespace(&self) -> Result<Command> {
         let pid = self.inside()?;
         let mut command = Command::new("nsenter");
         command.args(["-t", &pid.to_string(), "-n"]);

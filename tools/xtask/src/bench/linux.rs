@@ -81,6 +81,17 @@ impl Linux {
     /// Makes an initramfs that runs `script` as `/init` after the virtio modules are loaded;
     /// `files` go to `/bin`.
     pub fn initramfs(&self, name: &str, script: &str, files: &[&Path]) -> Result<PathBuf> {
+        self.initramfs_with(&[], name, script, files)
+    }
+
+    /// The same with more modules, which are loaded in this order.
+    pub fn initramfs_with(
+        &self,
+        modules: &[&str],
+        name: &str,
+        script: &str,
+        files: &[&Path],
+    ) -> Result<PathBuf> {
         let root = self.folder.join(name);
         if root.exists() {
             fs::remove_dir_all(&root)?;
@@ -101,7 +112,7 @@ impl Linux {
             "#!/bin/busybox sh\nbb=/bin/busybox\n$bb mkdir -p /proc /sys /dev /etc\n$bb mount -t proc proc /proc\n\
              $bb mount -t sysfs sys /sys\n$bb mount -t devtmpfs dev /dev\n",
         );
-        for module in MODULES {
+        for module in MODULES.iter().chain(modules) {
             let from = self.modules.join(module);
             let file = from
                 .file_name()

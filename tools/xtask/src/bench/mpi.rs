@@ -3,9 +3,9 @@
 //! The program is `tests/mpi/times.c`, which has both libraries in it and lets them take turns.
 //! Cases: `message`, 8 bytes in instructions (`-icount`: one tick of the time-stamp counter an
 //! instruction, of the kernel's, too); `bandwidth/RATE` and `alltoall-RANKS/RATE` behind limited
-//! links; `allreduce-RANKS` in one-way times of a message; `hello`, a program's size and a warm
-//! launch of it. Neighbours: [`super::exchange`] measures exchanges of our library alone,
-//! [`super::launch`] other programs.
+//! links; `allreduce-RANKS`, `put` and `get` in one-way times of a message;
+//! `hello`, a program's size and a warm launch of it. Neighbours: [`super::exchange`] measures
+//! exchanges of our library alone, [`super::launch`] other programs.
 //!
 //! Invariant: both figures of a ratio are of one run.
 
@@ -36,6 +36,8 @@ const ALLTOALL_MOST: f64 = 1.03;
 const ALLTOALL_RANKS: usize = 16;
 /// Ranks of a small reduction: as many as there are processors, and more.
 const ALLREDUCE_RANKS: [usize; 2] = [2, 4];
+/// One-sided access to the window of another rank, which waits in MPI.
+const ONE_SIDED: [&str; 2] = ["put", "get"];
 /// Most bytes of a small program's file.
 const HELLO_MOST: f64 = 8e6;
 const HELLO: &str = "#include <mpi.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{\n    \
@@ -51,7 +53,9 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let [hello, message] = ["hello", "message"].map(|case| report.wants(case));
     let [two, many] = [&bandwidth, &alltoall].map(|case| report.wants(case));
     let small = allreduce.each_ref().map(|case| report.wants(case));
-    if ![hello, message, two, many].contains(&true) && !small.contains(&true) {
+    let one_sided = ONE_SIDED.map(|case| report.wants(case));
+    let all = [&[hello, message, two, many][..], &small, &one_sided].concat();
+    if !all.contains(&true) {
         return Ok(());
     }
     mpi::build(workspace)?;
@@ -75,7 +79,10 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         .zip(small)
         .filter(|(_, wanted)| *wanted)
     {
-        programs.allreduce(workspace, report, case, ranks)?;
+        programs.in_one_way_times(workspace, report, case, ranks, "allreduce")?;
+    }
+    for (case, _) in (ONE_SIDED.iter().zip(one_sided)).filter(|(_, wanted)| *wanted) {
+        programs.in_one_way_times(workspace, report, case, 2, case)?;
     }
     Ok(())
 }
@@ -226,18 +233,19 @@ impl Programs {
         Ok((figures, idle))
     }
 
-    fn allreduce(
+    fn in_one_way_times(
         &self,
         workspace: &Workspace,
         report: &mut Report,
         case: &str,
         ranks: usize,
+        what: &str,
     ) -> Result<()> {
         report.progress(&format!("{ranks} nodes"));
         let options = ["--direct", "--memory", "96M"];
         let cluster = Cluster::up(workspace, CLUSTER, ranks, &options)?;
         let names = ["all", "one_way"];
-        let [all, one_way] = self.times(&cluster, ranks, &["allreduce", "101"], names)?;
+        let [all, one_way] = self.times(&cluster, ranks, &[what, "101"], names)?;
         cluster.down()?;
         // Ranks that share processors take turns: only with a processor each does the time say how
         // many messages follow each other.

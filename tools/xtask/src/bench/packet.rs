@@ -8,7 +8,8 @@
 //! Cases: `exchange`, a full packet of data with what control it needs; `message`, one of 8 bytes
 //! with its acknowledgement; both once more through smoltcp's sockets; `parts`, what of a full
 //! packet is tag and copy; `cast`, a datagram of data that a node takes and one that it serves;
-//! `linux`, a datagram through sockets and the loopback device of a Linux guest.
+//! `page`, a fragment of a page that a node takes, and what asking for it costs; `linux`, a
+//! datagram through sockets and the loopback device of a Linux guest.
 //!
 //! Invariant: the figures are those of a test that passed.
 
@@ -41,6 +42,7 @@ const CASES: &[(&str, &[&str])] = &[
         &["pair", "seal", "send", "receive", "open"],
     ),
     ("cast", &["take", "serve"]),
+    ("page", &["take", "ask"]),
     ("parts", &["tag", "tag_of_32", "copy"]),
 ];
 

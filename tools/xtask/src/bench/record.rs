@@ -102,8 +102,9 @@ impl Record {
         match self.rows.iter().position(is_same) {
             Some(place) => self.rows[place] = row,
             None => {
-                let after = self.rows.partition_point(|kept| kept.bench <= row.bench);
-                self.rows.insert(after, row);
+                self.rows.push(row);
+                // Within a benchmark they stay in their order.
+                self.rows.sort_by(|one, other| one.bench.cmp(&other.bench));
             }
         }
     }

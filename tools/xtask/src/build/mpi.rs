@@ -73,6 +73,12 @@ const HEADER: &str = "src/include/mpiimpl.h";
 const NEEDED: [&str; 6] = ["gcc", "g++", "gfortran", "make", "tar", "xz"];
 /// Programs that compile for MPI.
 const WRAPPERS: [&str; 4] = ["mpicc", "mpicxx", "mpifort", "mpic++"];
+/// What starts programs, and its text.
+const LAUNCHERS: [&str; 2] = ["mpiexec", "mpirun"];
+const LAUNCHER: &str = "#!/bin/sh\n\
+    # Programs with MPI are jobs as all others are; -np is what scripts call -n.\n\
+    if [ \"$1\" = -np ]; then\n    shift\n    set -- -n \"$@\"\nfi\n\
+    exec hearth run \"$@\"\n";
 /// Files that `make` compiles, near enough for a percentage.
 const FILES: usize = 990;
 /// A step that takes longer hangs.
@@ -285,13 +291,12 @@ fn finish(prefix: &Path) -> Result<()> {
             .with_context(|| format!("MPICH has installed no {}", path.display()))?;
         fs::write(&path, movable(&text, &prefix.display().to_string()))?;
     }
-    let mpiexec = bin.join("mpiexec");
-    let _ = fs::remove_file(&mpiexec);
-    fs::write(
-        &mpiexec,
-        "#!/bin/sh\n# Programs with MPI are jobs as all others are.\nexec hearth run \"$@\"\n",
-    )?;
-    fs::set_permissions(&mpiexec, fs::Permissions::from_mode(0o755))?;
+    for name in LAUNCHERS {
+        let path = bin.join(name);
+        let _ = fs::remove_file(&path);
+        fs::write(&path, LAUNCHER)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
     for needless in ["share/doc", "share/man"] {
         let _ = fs::remove_dir_all(prefix.join(needless));
     }
@@ -321,6 +326,23 @@ mod tests {
         let rest = "prefix=${hearth_mpi}\nlibdir=\"${hearth_mpi}/lib\"\n\
                     final_ldflags=\"-static  \"\n";
         assert!(movable.ends_with(rest), "{movable}");
+    }
+
+    #[test]
+    fn the_launcher_knows_the_option_that_scripts_use() {
+        // In place of `hearth`: prints what it is called with.
+        let script = LAUNCHER.replace("exec hearth", "echo");
+        for (words, wanted) in [
+            (["-np", "3", "./a b"], "run -n 3 ./a b\n"),
+            (["-n", "3", "-np"], "run -n 3 -np\n"),
+        ] {
+            let output = Command::new("sh")
+                .args(["-c", &script, "mpiexec"])
+                .args(words)
+                .output()
+                .expect("there is a shell");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
+        }
     }
 
     #[test]

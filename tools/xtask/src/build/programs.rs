@@ -85,8 +85,8 @@ const GO: Recipe = Recipe {
     arguments: &["build", "-trimpath", "-ldflags=-s -w"],
     libraries: &[],
 };
-/// Compilers that setup does not install, for their size: what they would compile is left out where
-/// they are not.
+/// Compilers that only the whole test installs, for their size: what they would compile is left out
+/// where they are not.
 const OPTIONAL: [&str; 1] = ["go"];
 const CPLUSPLUS: Recipe = Recipe {
     compiler: "g++",

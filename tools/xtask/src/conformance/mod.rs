@@ -3,17 +3,19 @@
 //!
 //! A case of POSIX counts that passes on Linux here and needs no second process. It must then pass
 //! on a node, unless a file of exceptions says why it does not; cases of MPI all count. Neighbours:
-//! [`suite`] and [`mpich`] find and compile the cases, `test` runs a sample each time and all with
-//! `--full`.
+//! [`suite`] and [`mpich`] find and compile the cases, [`files`] runs tests of file systems, `test`
+//! runs a sample each time and all with `--full`.
 //!
 //! Invariant: a case that is listed and passes is told; one that is not listed and fails is a
 //! failure; what could not be run is no pass.
 
+mod files;
 mod mpich;
 mod suite;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,14 +26,15 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::limited::say;
 use crate::test::checks::Checks;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, output_of};
 
 /// What stands before lines of this part.
 const LABEL: &str = "conform";
 /// The suites of POSIX; several cases run at a time, on a node each.
 const POSIX: Suite = Suite {
     exceptions: "tests/conformance-exceptions.txt",
-    sampled: 20,
+    exceptions_most: 5,
+    sampled: 80,
     nodes: Nodes {
         count: 4,
         cores: 2,
@@ -44,7 +47,8 @@ const POSIX: Suite = Suite {
 /// take as much memory on Linux.
 const MPI: Suite = Suite {
     exceptions: "tests/mpi-exceptions.txt",
-    sampled: 13,
+    exceptions_most: 3,
+    sampled: 60,
     nodes: Nodes {
         count: 2 * mpich::RANKS_MOST,
         cores: 1,
@@ -67,6 +71,8 @@ const CLUSTER: &str = "conformance";
 const UP_LIMIT_S: u32 = 120;
 /// Exit status of a node's own end of a program that ran too long, and of a command that did.
 const TIMED_OUT: i32 = 124;
+/// So many cases say something of their suite.
+const MANY: usize = 400;
 /// In place of the exit status of a program that could not be compiled.
 const NOT_COMPILED: i32 = 127;
 
@@ -74,7 +80,9 @@ const NOT_COMPILED: i32 = 127;
 struct Suite {
     /// Cases that do not pass on a node, each with a reason.
     exceptions: &'static str,
-    /// Of so many cases one is in the sample.
+    /// How many of a hundred cases that count they may be, where at least [`MANY`] do.
+    exceptions_most: usize,
+    /// Cases of a sample, or a few more.
     sampled: usize,
     nodes: Nodes,
     /// For those that are [`Case::is_large`].
@@ -104,6 +112,8 @@ pub struct Case {
     limit_s: u32,
     /// It needs more memory than the nodes of its suite have.
     is_large: bool,
+    /// It may be in a sample: it is short, and passes.
+    is_sampled: bool,
     kind: Kind,
 }
 
@@ -133,12 +143,21 @@ pub struct Options {
     /// Run MPICH's own test suite instead; `cargo xtask build --mpi` comes first
     #[arg(long, conflicts_with = "suite")]
     mpi: bool,
+    /// Run fsx and pjdfstest instead, which test file systems
+    #[arg(long, conflicts_with_all = ["suite", "mpi", "only"])]
+    files: bool,
     /// Run only cases with this word in their names
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
     /// Run a sample, as each test run does
     #[arg(long)]
     sample: bool,
+    /// Which sample of MPICH's suite; a test run has the number of its commit
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "sample")]
+    rotate: u64,
+    /// Lose one of so many frames between nodes, at random
+    #[arg(long, value_name = "N")]
+    lose_one_of: Option<NonZeroU32>,
 }
 
 /// `cargo xtask conformance`.
@@ -146,6 +165,23 @@ pub struct Options {
 /// # Errors
 /// A case fails that is not an exception, or the suite cannot be had.
 pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
+    let checks = match options {
+        Options {
+            files: true,
+            sample: true,
+            ..
+        } => files::check_sample(workspace)?,
+        Options { files: true, .. } => files::check_all(workspace)?,
+        _ => run_suite(workspace, options)?,
+    };
+    println!("{} passed, {} failed", checks.passed, checks.failed);
+    match checks.failed {
+        0 => Ok(()),
+        failed => bail!("{failed} cases failed:\n{}", checks.what_failed.join("\n")),
+    }
+}
+
+fn run_suite(workspace: &Workspace, options: &Options) -> Result<Checks> {
     let suite = if options.mpi { &MPI } else { &POSIX };
     let cases = match &options.suite {
         _ if options.mpi => [mpich::ours(workspace), mpich::all(workspace)?].concat(),
@@ -158,63 +194,72 @@ pub fn main(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     let cases: Vec<Case> = cases.into_iter().filter(wanted).collect();
     let cases = match options.sample {
-        true => suite.sample(cases),
+        true => suite.sample(cases, options.rotate),
         false => cases,
     };
-    let checks = suite.run(workspace, &cases)?;
-    println!("{} passed, {} failed", checks.passed, checks.failed);
-    match checks.failed {
-        0 => Ok(()),
-        failed => bail!("{failed} cases failed:\n{}", checks.what_failed.join("\n")),
-    }
+    suite.run(workspace, &cases, options.lose_one_of)
 }
 
-/// The sample of the POSIX test suite, for each run of the tests.
+/// Samples of the POSIX test suite and of the tests of file systems, for each run of the tests.
 ///
 /// # Errors
-/// As [`main`]; that the suite cannot be had here is told, and no error.
+/// As [`main`]; that a suite cannot be had here is told, and no error.
 pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
-    match suite::posix(workspace) {
-        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases)),
+    let mut checks = match suite::posix(workspace) {
+        Ok(cases) => POSIX.run(workspace, &POSIX.sample(cases, 0), None)?,
         Err(error) => {
             say(LABEL, &format!("left out: {error:#}"));
-            Ok(Checks::default())
+            Checks::default()
         }
-    }
+    };
+    checks.add(files::check_sample(workspace)?);
+    Ok(checks)
 }
 
-/// Programs with MPI of ours.
+/// Programs with MPI of ours, and the sample of MPICH's suite that has this number.
 ///
 /// # Errors
 /// As [`main`].
-pub fn check_mpi(workspace: &Workspace) -> Result<Checks> {
-    MPI.run(workspace, &mpich::ours(workspace))
+pub fn check_mpi(workspace: &Workspace, number: u64) -> Result<Checks> {
+    let sample = MPI.sample(mpich::all(workspace)?, number);
+    MPI.run(workspace, &[mpich::ours(workspace), sample].concat(), None)
 }
 
 /// Those of ours are a piece, and so is each folder of MPICH's suite, which takes hours on emulated
-/// nodes.
-pub const MPI_PIECES: u32 = 1 + mpich::FOLDERS.len() as u32;
+/// nodes; then come [`LOSSY_FOLDERS`].
+pub const MPI_PIECES: u32 = 1 + (mpich::FOLDERS.len() + LOSSY_FOLDERS.len()) as u32;
+/// Folders that are run once more while one of so many frames is lost.
+const LOSSY_FOLDERS: [&str; 2] = ["coll", "pt2pt"];
+const LOSE_ONE_OF: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
 /// One of those pieces.
 ///
 /// # Errors
 /// As [`main`].
 pub fn check_mpi_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
-    match piece.checked_sub(1) {
-        None => check_mpi(workspace),
-        Some(folder) => {
-            let folder = mpich::FOLDERS[folder as usize];
-            MPI.run(workspace, &mpich::cases(workspace, &[folder])?)
-        }
-    }
+    let Some(folder) = piece.checked_sub(1) else {
+        return MPI.run(workspace, &mpich::ours(workspace), None);
+    };
+    let folder = folder as usize;
+    let (folder, loss) = match folder.checked_sub(mpich::FOLDERS.len()) {
+        None => (mpich::FOLDERS[folder], None),
+        Some(lossy) => (LOSSY_FOLDERS[lossy], Some(LOSE_ONE_OF)),
+    };
+    MPI.run(workspace, &mpich::cases(workspace, &[folder])?, loss)
 }
 
-/// All of the POSIX test suite.
+/// The POSIX test suite is a piece, and so are the tests of file systems.
+pub const PIECES: u32 = 2;
+
+/// One of those pieces, whole.
 ///
 /// # Errors
 /// As [`main`].
-pub fn check_all(workspace: &Workspace) -> Result<Checks> {
-    POSIX.run(workspace, &suite::posix(workspace)?)
+pub fn check_piece(workspace: &Workspace, piece: u32) -> Result<Checks> {
+    match piece {
+        0 => POSIX.run(workspace, &suite::posix(workspace)?, None),
+        _ => files::check_all(workspace),
+    }
 }
 
 /// The exceptions: `NAME REASON` a line.
@@ -236,8 +281,12 @@ fn exceptions(workspace: &Workspace, file: &str) -> Result<BTreeMap<String, Stri
 }
 
 impl Suite {
-    fn sample(&self, cases: Vec<Case>) -> Vec<Case> {
-        cases.into_iter().step_by(self.sampled).collect()
+    /// One of the samples: those with all numbers have all cases that may be in one.
+    fn sample(&self, cases: Vec<Case>, number: u64) -> Vec<Case> {
+        let cases: Vec<Case> = cases.into_iter().filter(|case| case.is_sampled).collect();
+        let step = (cases.len() / self.sampled).max(1);
+        let first = (number % step as u64) as usize;
+        cases.into_iter().skip(first).step_by(step).collect()
     }
 
     /// Those of the cases that count.
@@ -270,9 +319,25 @@ impl Suite {
         Ok(counted)
     }
 
-    /// Runs those cases on nodes that count.
-    fn run(&self, workspace: &Workspace, cases: &[Case]) -> Result<Checks> {
+    /// Runs those cases on nodes that count; `loss`: one of so many frames is lost.
+    fn run(
+        &self,
+        workspace: &Workspace,
+        cases: &[Case],
+        loss: Option<NonZeroU32>,
+    ) -> Result<Checks> {
         let counted = self.counted(workspace, cases)?;
+        let exceptions = exceptions(workspace, self.exceptions)?;
+        let excepted = counted
+            .iter()
+            .filter(|case| exceptions.contains_key(&case.name));
+        let (excepted, count) = (excepted.count(), counted.len());
+        ensure!(
+            count < MANY || excepted * 100 <= count * self.exceptions_most,
+            "{excepted} of {count} cases are exceptions: at most {} of a hundred may be ({})",
+            self.exceptions_most,
+            self.exceptions
+        );
         let (large, most): (Vec<Case>, Vec<Case>) =
             counted.into_iter().partition(|case| case.is_large);
         let mut all = Checks::default();
@@ -280,14 +345,23 @@ impl Suite {
             let Some(nodes) = nodes.filter(|_| !cases.is_empty()) else {
                 continue;
             };
-            all.add(self.run_on(workspace, nodes, &cases)?);
+            all.add(self.run_on(workspace, nodes, &cases, loss)?);
         }
         Ok(all)
     }
 
-    fn run_on(&self, workspace: &Workspace, nodes: &Nodes, counted: &[Case]) -> Result<Checks> {
+    fn run_on(
+        &self,
+        workspace: &Workspace,
+        nodes: &Nodes,
+        counted: &[Case],
+        loss: Option<NonZeroU32>,
+    ) -> Result<Checks> {
         let exceptions = exceptions(workspace, self.exceptions)?;
         let cluster = Cluster::up(workspace, nodes)?;
+        if let Some(loss) = loss {
+            cluster.lose_one_of(loss)?;
+        }
         let done = AtomicUsize::new(0);
         let on_nodes = each(nodes.cases, counted, |case| {
             let status = cluster.run(case);
@@ -323,6 +397,11 @@ impl Suite {
                 (_, true) => excepted += 1,
                 (status, false) => checks.fail(format!("{} ends with {status}", case.name)),
             }
+        }
+        if loss.is_some() {
+            let lost = cluster.lost()?;
+            ensure!(lost > 0, "no frame was lost");
+            say(LABEL, &format!("{lost} frames were lost"));
         }
         cluster.down()?;
         let (passed, failed) = (checks.passed, checks.failed);
@@ -443,12 +522,55 @@ impl Cluster {
         let Ok(output) = output else {
             return TIMED_OUT;
         };
-        let found_none = || String::from_utf8_lossy(&output.stdout).contains("No Errors");
+        let found_none = || {
+            let said = String::from_utf8_lossy(&output.stdout).to_lowercase();
+            said.contains("no errors")
+        };
         match (output.status.code(), &case.kind) {
             (Some(0), Kind::Mpi { .. }) if !found_none() => -1,
             (Some(code), Kind::Mpi { ends_with }) if code == *ends_with => 0,
             (code, _) => code.unwrap_or(TIMED_OUT),
         }
+    }
+
+    /// A command inside the network namespace of the machines.
+    fn in_namespace(&self) -> Result<Command> {
+        let words = ["list", "--machines", "--json"];
+        let output = self.command(UP_LIMIT_S, &words).output()?;
+        let machines: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .context("hearth list --machines --json is no JSON")?;
+        let pid = machines[0]["process"]["pid"].as_u64();
+        let pid = pid.context("hearth list --machines --json names no process of a machine")?;
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &pid.to_string(), "-n"]);
+        if !nix::unistd::geteuid().is_root() {
+            command.args(["-U", "--preserve-credentials"]);
+        }
+        Ok(command)
+    }
+
+    /// From now on one of so many frames that pass the switches is lost, at random.
+    fn lose_one_of(&self, frames: NonZeroU32) -> Result<()> {
+        let rules = format!(
+            "table bridge loss {{ chain forward {{ type filter hook forward priority 0; \
+             numgen random mod {frames} == 0 counter drop; }}; }}"
+        );
+        let status = self.in_namespace()?.args(["nft", &rules]).status();
+        let status = status.context("starting nft; `cargo xtask setup` installs it")?;
+        ensure!(status.success(), "nft: {status}");
+        Ok(())
+    }
+
+    /// How many frames were lost.
+    fn lost(&self) -> Result<u64> {
+        let mut command = self.in_namespace()?;
+        let output = command.args(["nft", "list", "table", "bridge", "loss"]);
+        let text = output_of(output)?;
+        let mut words = text
+            .split_whitespace()
+            .skip_while(|word| *word != "packets");
+        let count = words.nth(1).and_then(|word| word.parse().ok());
+        count.with_context(|| format!("nft list table bridge loss has no count: {text}"))
     }
 
     fn down(mut self) -> Result<()> {
@@ -466,5 +588,37 @@ impl Drop for Cluster {
         if self.is_up {
             let _ = self.command(UP_LIMIT_S, &["down"]).output();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_all_numbers_have_each_case_once() {
+        let case = |number: usize| Case {
+            name: number.to_string(),
+            program: PathBuf::new(),
+            ranks: 1,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            limit_s: 1,
+            is_large: false,
+            is_sampled: number != 7,
+            kind: Kind::Mpi { ends_with: 0 },
+        };
+        let all: Vec<Case> = (0..200).map(case).collect();
+        let sample = |number| MPI.sample(all.clone(), number);
+        let mut names: Vec<String> = Vec::new();
+        for number in 0..3 {
+            let sample = sample(number);
+            assert!((66..=67).contains(&sample.len()), "{}", sample.len());
+            names.extend(sample.into_iter().map(|case| case.name));
+        }
+        names.sort_by_key(|name| name.parse::<usize>().unwrap_or(0));
+        let wanted = all.iter().filter(|case| case.is_sampled);
+        assert!(names.iter().eq(wanted.map(|case| &case.name)));
+        assert_eq!(sample(3)[0].name, sample(0)[0].name);
     }
 }

@@ -62,6 +62,8 @@ pub const RANKS_MOST: usize = 10;
 const OUR_LIMIT_S: u32 = 120;
 /// Longest time of a case of the suite; what a line names is for processors that are not emulated.
 const LIMIT_S: u32 = 900;
+/// And of those that move gigabytes.
+const LARGE_LIMIT_S: u32 = 3_600;
 /// Cases that need more memory than most nodes of the suite have: 320 MB in one piece, buffers for
 /// a hundred types, 2.2 GB.
 const LARGE: [&str; 4] = [
@@ -70,11 +72,73 @@ const LARGE: [&str; 4] = [
     "pt2pt/manylmt",
     "pt2pt/sendself",
 ];
+/// Programs with rounds for processors that are not emulated: their sources, how often they do the
+/// same, and how often here. Nothing else of them is changed.
+const ROUNDS: [(&str, &str, &str); 4] = [
+    // About twice as many as there are contexts, so that one that leaks shows.
+    (
+        "comm/ctxalloc.c",
+        "for (i = 0; i < 1000; i++)",
+        "for (i = 0; i < 20; i++)",
+    ),
+    (
+        "comm/ctxsplit.c",
+        "int nLoop = 100000;",
+        "int nLoop = 4096;",
+    ),
+    (
+        "coll/nonblocking3.c",
+        "#define MAIN_ITERATIONS (100000)",
+        "#define MAIN_ITERATIONS (2000)",
+    ),
+    (
+        "pt2pt/sendflood.c",
+        "#define LOOP_COUNT  100000",
+        "#define LOOP_COUNT  5000",
+    ),
+];
+/// Folders of the samples of each test run: all of their cases have been run.
+const SAMPLED: [&str; 15] = [
+    "coll",
+    "comm",
+    "cxx/coll",
+    "cxx/comm",
+    "cxx/datatype",
+    "datatype",
+    "errors/coll",
+    "errors/comm",
+    "errors/datatype",
+    "errors/group",
+    "errors/pt2pt",
+    "f77/coll",
+    "f77/comm",
+    "f77/datatype",
+    "pt2pt",
+];
+/// Most ranks of a case of the sample: emulated nodes share the processors of one machine.
+const RANKS_OF_SAMPLE: usize = 5;
+/// Cases of as few ranks that took 20 seconds and more on a busy machine, whatever their arguments.
+const LONG: [&str; 7] = [
+    "coll/allgatherv4",
+    "coll/allredmany",
+    "coll/p_gather",
+    "coll/reduce",
+    "coll/uoplong",
+    "comm/too_many_comms",
+    "pt2pt/probe_unexp",
+];
 
-/// Programs of `tests/mpi`: their ranks, and what they end with.
-const OURS: [(&str, usize, i32); 7] = [
-    ("exchange.c", 6, 0),
+/// Programs of `tests/mpi`: their ranks, and what they end with. Collectives are tried where
+/// the ranks are no power of two.
+const OURS: [(&str, usize, i32); 13] = [
+    ("collectives.c", 3, 0),
+    ("collectives.c", 5, 0),
+    ("collectives.c", 7, 0),
+    ("collectives.c", 13, 0),
+    ("exchange.c", 3, 0),
+    ("exchange.c", 5, 0),
     ("exchange.c", 7, 0),
+    ("exchange.c", 13, 0),
     ("flood.c", 3, 0),
     ("windows.c", 3, 0),
     ("fortran.f90", 3, 0),
@@ -92,6 +156,7 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
         environment: Vec::new(),
         limit_s: OUR_LIMIT_S,
         is_large: false,
+        is_sampled: true,
         kind: Kind::Mpi { ends_with },
     };
     OURS.iter().map(case).collect()
@@ -101,7 +166,8 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
 fn compile_ours(workspace: &Workspace) -> Result<()> {
     let folder = built(workspace).join("ours");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    for (file, ..) in OURS {
+    let files: BTreeSet<&str> = OURS.iter().map(|(file, ..)| *file).collect();
+    for file in files {
         let compiler = match file.ends_with(".c") {
             true => "bin/mpicc",
             false => "bin/mpifort",
@@ -162,14 +228,19 @@ fn read(folder: &str, line: &str) -> Option<Case> {
     let program = words.next().filter(|word| !word.starts_with(['#', '@']))?;
     let ranks: usize = words.next()?.parse().ok()?;
     let name = format!("{folder}/{program}");
+    let is_large = LARGE.contains(&name.as_str());
     let mut case = Case {
-        is_large: LARGE.contains(&name.as_str()),
+        is_large,
+        is_sampled: SAMPLED.contains(&folder)
+            && ranks <= RANKS_OF_SAMPLE
+            && !is_large
+            && !LONG.contains(&name.as_str()),
         name,
         program: PathBuf::from(folder).join(program),
         ranks,
         arguments: Vec::new(),
         environment: Vec::new(),
-        limit_s: LIMIT_S,
+        limit_s: if is_large { LARGE_LIMIT_S } else { LIMIT_S },
         kind: Kind::Mpi { ends_with: 0 },
     };
     for word in words {
@@ -186,6 +257,25 @@ fn read(folder: &str, line: &str) -> Option<Case> {
 
 fn built(workspace: &Workspace) -> PathBuf {
     workspace.target().join("mpi/tests")
+}
+
+/// Writes the sources of [`ROUNDS`] where `make` looks first.
+fn write_fewer_rounds(workspace: &Workspace) -> Result<()> {
+    for (file, many, few) in ROUNDS {
+        let from = mpi::test_suite(workspace).join(file);
+        let text = fs::read_to_string(&from).with_context(|| from.display().to_string())?;
+        ensure!(
+            text.matches(many).count() == 1,
+            "{} has not one {many:?}",
+            from.display()
+        );
+        let (to, text) = (built(workspace).join(file), text.replace(many, few));
+        // `make` compiles what is newer.
+        if !fs::read(&to).is_ok_and(|old| old == text.as_bytes()) {
+            fs::write(&to, text).with_context(|| to.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// Configures the suite, and compiles the programs of these cases.
@@ -208,12 +298,19 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
         command.args(["--enable-fortran=all", "--disable-dependency-tracking"]);
         output_of(command.stderr(Stdio::null()))?;
     }
+    write_fewer_rounds(workspace)?;
     let mut programs: BTreeMap<&Path, BTreeSet<String>> = BTreeMap::new();
     for case in cases.iter().filter(|case| !is_ours(case)) {
+        unlink_older(&case.program, &mpi::prefix(workspace).join("lib/libmpi.a"));
         let name = super::suite::name_of(&case.program);
         let parent = case.program.parent().unwrap_or(&folder);
         programs.entry(parent).or_default().insert(name);
     }
+    // What all its programs of Fortran 2008 need it compiles within MPICH's own build alone.
+    make(
+        &folder.join("util"),
+        &["am_libmtest_f08_la_OBJECTS=mtest_f08.lo", "libmtest_f08.la"],
+    );
     let all = programs.len();
     for (number, (parent, names)) in programs.into_iter().enumerate() {
         let name = parent.strip_prefix(&folder).unwrap_or(parent).display();
@@ -225,17 +322,33 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
                 names.len()
             ),
         );
-        // One that does not compile is told by its case.
-        let _ = Command::new("make")
-            .args(["--keep-going", "--silent", "-j2"])
-            .args(names)
-            .current_dir(parent)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        make(parent, &names);
     }
     Ok(())
+}
+
+/// Removes a program that was linked before this library was made: `make` does not know of it.
+fn unlink_older(program: &Path, library: &Path) {
+    let made = |path: &Path| fs::metadata(path).and_then(|of| of.modified());
+    if let (Ok(linked), Ok(library)) = (made(program), made(library))
+        && linked < library
+    {
+        // One that cannot be removed stays as it is.
+        let _ = fs::remove_file(program);
+    }
+}
+
+/// What does not compile is told by its case.
+fn make(folder: &Path, words: &[&str]) {
+    let _ = Command::new("make")
+        .args(["--keep-going", "--silent", "-j2"])
+        .args(words)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
 }
 
 #[cfg(test)]
@@ -246,7 +359,11 @@ mod tests {
     fn a_line_has_ranks_arguments_and_variables() {
         let case = read("coll", "allred 7 arg=-count=10 env=A=b").expect("a case");
         assert_eq!(case.name, "coll/allred");
-        assert_eq!((case.ranks, case.is_large), (7, false));
+        assert_eq!(
+            (case.ranks, case.is_large, case.is_sampled),
+            (7, false, false)
+        );
+        assert!(read("coll", "allred 4").expect("a case").is_sampled);
         assert_eq!(case.arguments, ["-count=10"]);
         assert_eq!(case.environment, ["A=b"]);
         assert!(read("coll", "# allred 4").is_none());

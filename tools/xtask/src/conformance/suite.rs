@@ -147,6 +147,7 @@ fn case(workspace: &Workspace, name: String, recipe: Recipe) -> Case {
         environment: Vec::new(),
         limit_s: LIMIT_S,
         is_large: false,
+        is_sampled: true,
         kind: Kind::Posix(recipe),
     }
 }

@@ -104,6 +104,11 @@ pub fn for_benchmarks() -> Result<()> {
     packages::install(&packages::missing_for_benchmarks())
 }
 
+/// Installs what only the whole test needs, saying so, unless it is there.
+pub fn for_whole_test() -> Result<()> {
+    packages::install(&packages::missing_for_whole_test())
+}
+
 /// Installs what makes a minimal Debian system, saying so, unless it is there.
 pub fn for_packaging() -> Result<()> {
     packages::install(&packages::missing_for_packaging())

@@ -137,6 +137,11 @@ const PACKAGES: &[Package] = &[
         "cpio",
         "the Linux node that `bench boot` compares with",
     ),
+    file(
+        "btrfs-progs",
+        &["/sbin/mkfs.btrfs", "/usr/sbin/mkfs.btrfs"],
+        "a file system with a quota, for a test of the I/O service",
+    ),
 ];
 
 /// What `bench broadcast` compares with; users need none of it.
@@ -170,6 +175,9 @@ const PACKAGING: &[Package] = &[program(
     "a minimal Debian system to try the package on",
 )];
 
+/// What only `cargo xtask test --full` needs, for its size: without it programs are left out.
+const WHOLE: &[Package] = &[program("golang-go", "go", "test programs in Go")];
+
 /// The packages of which nothing was found on this machine.
 pub fn missing() -> Vec<Package> {
     missing_of(PACKAGES)
@@ -183,6 +191,11 @@ pub fn missing_for_benchmarks() -> Vec<Package> {
 /// Those of them that only `cargo xtask test --only package` needs.
 pub fn missing_for_packaging() -> Vec<Package> {
     missing_of(PACKAGING)
+}
+
+/// Those of them that only `cargo xtask test --full` needs.
+pub fn missing_for_whole_test() -> Vec<Package> {
+    missing_of(WHOLE)
 }
 
 fn missing_of(packages: &[Package]) -> Vec<Package> {

@@ -57,7 +57,7 @@ const SCENARIOS_OF_CARDS: &str = "cards-";
 const SCENARIOS_OF_FILES: &str = "files-";
 /// The parts, with the number of their pieces.
 const PARTS: [(Part, u32); 10] = [
-    (Part::Conformance, 1),
+    (Part::Conformance, crate::conformance::PIECES),
     (Part::Mpi, crate::conformance::MPI_PIECES),
     (Part::Package, 1),
     (Part::Qemu, CARDS.len() as u32 + 1),
@@ -341,7 +341,7 @@ impl<'a> Full<'a> {
                 None => super::qemu(workspace, &[super::ON_REQUEST], &[TESTS_OF_CARDS]),
                 Some(card) => super::qemu(workspace, &[&format!("{TESTS_OF_CARDS}{card}::")], &[]),
             },
-            Part::Conformance => crate::conformance::check_all(self.workspace),
+            Part::Conformance => crate::conformance::check_piece(workspace, piece),
             Part::Mpi => {
                 crate::build::mpi::build(workspace)?;
                 crate::conformance::check_mpi_piece(workspace, piece)

@@ -96,9 +96,9 @@ enum Part {
     EndToEnd,
     /// The kernel's own tests in QEMU
     Kernel,
-    /// Programs of a POSIX test suite on nodes: a sample
+    /// Programs of a POSIX test suite and tests of file systems on nodes: a sample
     Conformance,
-    /// Programs with MPI on nodes; with `--full` MPICH's test suite too
+    /// Programs with MPI on nodes, and a sample of MPICH's test suite; with `--full` all of it
     Mpi,
     /// What takes bytes from the network, fuzzed for a minute
     Fuzz,
@@ -144,6 +144,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let full = full.transpose()?;
     crate::setup::run(workspace, &crate::setup::Options::default())
         .context("setting the machine up")?;
+    if options.full {
+        crate::setup::for_whole_test().context("setting the machine up for the whole test")?;
+    }
     let parts = Part::value_variants().iter().copied();
     let is_wanted = |part: &Part| match &options.only[..] {
         [] => full.is_some() || !LONG_PARTS.contains(part),
@@ -302,7 +305,9 @@ impl Part {
             Self::MpiLibrary => runs(Box::new(|| {
                 crate::build::mpi::build(workspace).map(|()| None)
             })),
-            Self::Mpi => runs(Box::new(|| conformance::check_mpi(workspace).map(Some))),
+            Self::Mpi => runs(Box::new(|| {
+                conformance::check_mpi(workspace, commit_number(workspace)).map(Some)
+            })),
             Self::Package => {
                 let test = || package::container::test(&workspace.shipped()).map(|()| None);
                 let mut tasks = runs(Box::new(test));

@@ -42,7 +42,7 @@ impl Quota {
             return Err(Errno::ENOSPC);
         }
         let frame = machine.with(|mem, frames| {
-            let is_short = frames.usage().available() <= LEFT_FOR_PROGRAM;
+            let is_short = frames.available() <= LEFT_FOR_PROGRAM;
             (!is_short).then(|| frames.alloc_object(mem)).flatten()
         });
         let frame = frame.ok_or(Errno::ENOSPC)?;

@@ -5,6 +5,7 @@
 
 use super::blocks::Blocks;
 use super::{Body, Directory, Found, Ino, Kind, Last, Name, OpenId, Temporary, Time, Who};
+use crate::files::path::PATH_MAX;
 use crate::program::Machine;
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::{access, open, rename};
@@ -175,6 +176,10 @@ impl Temporary {
     ) -> Result<(), Errno> {
         if target.is_empty() {
             return Err(Errno::ENOENT);
+        }
+        // It has one frame.
+        if target.len() >= PATH_MAX {
+            return Err(Errno::ENAMETOOLONG);
         }
         let name = new_name(found)?;
         if name.has_slash {

@@ -354,6 +354,15 @@ fn a_directory_that_is_too_deep_to_be_named_has_no_path() {
 }
 
 #[test]
+fn what_a_link_leads_to_has_one_frame() {
+    let mut world = World::new(4096, USER);
+    world.symlink(&"t".repeat(4095), "longest").unwrap();
+    let beyond = world.symlink(&"t".repeat(4096), "beyond");
+    assert_eq!(beyond, Err(Errno::ENAMETOOLONG));
+    world.end();
+}
+
+#[test]
 fn a_directory_moves_with_what_is_in_it() {
     let mut world = World::new(4096, USER);
     world.mkdir("a", 0o755).unwrap();

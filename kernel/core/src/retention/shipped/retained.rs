@@ -196,7 +196,7 @@ impl Retained {
         let range = self.range();
         machine.with(|mem, frames| {
             let before = frames.usage().kernel;
-            self.table.sift(mem, frames, range, |frames, leaf| {
+            self.table.classify(mem, frames, range, |frames, leaf| {
                 if keeps(leaf.attributes.class) {
                     return Fate::Keep;
                 }
@@ -220,7 +220,7 @@ impl Retained {
     pub fn discard<M: Machine>(self, machine: &mut M) -> u64 {
         let range = self.range();
         machine.with(|mem, frames| {
-            self.table.sift(mem, frames, range, |frames, leaf| {
+            self.table.classify(mem, frames, range, |frames, leaf| {
                 frames_of(&leaf).for_each(|frame| frames.discard(frame));
                 Fate::Remove
             });

@@ -112,7 +112,7 @@ impl WarmTable {
 
     /// The end of a run of `program`, warm or cold, with what is kept of it: it is the most
     /// recently used now. Others are dropped when there is too much.
-    pub fn put_back<M: Machine>(
+    pub fn restore<M: Machine>(
         &mut self,
         machine: &mut M,
         program: &ProgramId,
@@ -199,9 +199,7 @@ impl WarmTable {
     /// while fewer than `least` frames are available. Returns the pages dropped.
     pub fn keep_room<M: Machine>(&mut self, machine: &mut M, least: u64) -> u64 {
         let mut pages = 0;
-        while !self.entries.is_empty()
-            && machine.with(|_, frames| frames.usage().available()) < least
-        {
+        while !self.entries.is_empty() && machine.with(|_, frames| frames.available()) < least {
             pages += self.drop_oldest(machine).unwrap_or(0);
         }
         pages

@@ -119,7 +119,7 @@ struct Scene {
 }
 
 /// Programs' frames with contents of their own, and tables that map them as planned.
-fn scene(plans: &[Plan], lent: &[bool]) -> Scene {
+fn scene(plans: &[Plan], borrowed: &[bool]) -> Scene {
     let mut mem = Counting {
         inner: FakeMemory::new(BASE, FRAMES),
         cleared: std::vec![0; FRAMES as usize],
@@ -133,15 +133,15 @@ fn scene(plans: &[Plan], lent: &[bool]) -> Scene {
         assert_eq!(number(frame), at);
         mem.inner.fill(frame, at as u8 | 1);
     }
-    let lent: BTreeSet<u64> = (0..)
-        .zip(lent)
-        .filter(|(_, lent)| **lent)
+    let borrowed: BTreeSet<u64> = (0..)
+        .zip(borrowed)
+        .filter(|(_, borrowed)| **borrowed)
         .map(|(at, _)| at)
         .collect();
-    for &at in &lent {
+    for &at in &borrowed {
         frames.retain(BASE.offset(at * PAGE_SIZE));
     }
-    frames.rewarm(lent.len() as u64);
+    frames.borrow(borrowed.len() as u64);
     let tables: Vec<PageTable> = (0..3)
         .map(|_| PageTable::new(&mut mem, &mut frames).unwrap())
         .collect();
@@ -181,10 +181,10 @@ proptest! {
     #[test]
     fn agrees_with_the_model(
         plans in proptest::collection::vec(plan(), 0..40),
-        lent in proptest::collection::vec(prop::bool::weighted(0.3), (RUNS * IN_RUN + SINGLE) as usize),
+        borrowed in proptest::collection::vec(prop::bool::weighted(0.3), (RUNS * IN_RUN + SINGLE) as usize),
         narrow in any::<bool>(),
     ) {
-        let Scene { mut mem, mut frames, tables } = scene(&plans, &lent);
+        let Scene { mut mem, mut frames, tables } = scene(&plans, &borrowed);
         let variant = match narrow {
             true => Variant::ExecutableOnly,
             false => Variant::ReadOnlyToo,

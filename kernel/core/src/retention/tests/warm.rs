@@ -112,7 +112,7 @@ fn the_table_is_bounded() {
         let fetch = memory.plan_hold(&mut sim, 0x40_1000, 0x40_2000).unwrap();
         memory.install(&mut sim, &fetch, file.read(&fetch)).unwrap();
         let (retained, _) = memory.retire(&mut sim, &policy);
-        warm.put_back(&mut sim, &last, retained);
+        warm.restore(&mut sim, &last, retained);
         // One that was never asked for is told together with those that went.
         while number % 40 == 39 && warm.next_change().is_some() {}
     }

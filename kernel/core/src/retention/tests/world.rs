@@ -136,7 +136,7 @@ impl World {
         let read = counts.readahead;
         let came = counts.reused + read.asked + read.ahead + read.cast;
         assert_eq!(came, counts.kept + counts.discarded);
-        self.warm.put_back(&mut self.sim, &id, retained);
+        self.warm.restore(&mut self.sim, &id, retained);
         self.check_hashes(file);
     }
 

@@ -100,7 +100,7 @@ pub(super) fn run_thread<'l, 'a>(
         flow = current(&mut shared, core, rank, &mut thread).handle(trap);
     }
     let is_alone = shared.is_alone(rank);
-    shared.process(rank).put_back(core, thread, flow);
+    shared.process(rank).restore(core, thread, flow);
     // What it waits for may have to be asked for first, while the boot core sleeps or computes.
     let waits_for_news = matches!(flow, Flow::Wait(Pause { on: Wait::News, .. }));
     if waits_for_news && !is_alone {
@@ -154,7 +154,7 @@ impl Process {
     }
 
     /// Takes a thread back that does not run any more.
-    fn put_back(&mut self, core: Core, mut thread: Box<Thread>, flow: Flow) {
+    fn restore(&mut self, core: Core, mut thread: Box<Thread>, flow: Flow) {
         let tid = thread.tid;
         thread.shown_counts = thread.shown_counts.max(self.cores.shown(core));
         self.account.take(&mut thread);
@@ -291,8 +291,8 @@ impl Current<'_> {
     fn page_fault(&mut self, address: u64, code: u64, again: bool) -> Result<(), Stop> {
         let access = Access::from_error_code(code);
         let is_zeroed = core::mem::take(&mut self.thread.zeroed);
-        // It may have come while the thread waited.
-        if again && self.process.is_there(address, access) {
+        // It may have come while the thread waited, for the lock or for the page.
+        if (again || cores::count() > 1) && self.process.is_there(address, access) {
             return Ok(());
         }
         // Other cores have the lock meanwhile. They may take what was zeroed: then it is zeroed

@@ -28,7 +28,7 @@ use super::endpoint::Losses;
 use super::incoming::Incoming;
 use super::io::Io;
 use super::message::{BlockId, Body, Data, Item, Loss, NUMBER_MASK, Offer, Pull};
-use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
+use super::{BufferId, Error, Event, Gone, MAX_OPS, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 use crate::transport::retry::Unanswered;
@@ -54,16 +54,16 @@ const LONGEST_WAIT: Micros = Micros::from_millis(200);
 const KNOWN_EACH: Micros = Micros(100);
 
 /// Messages that were taken back and whose receivers have not said that they know: who takes back
-/// more must wait.
-pub(super) const MAX_WITHDRAWN: usize = 1024;
+/// more must wait. One in 64 of the operations that may be posted.
+pub(super) const MAX_WITHDRAWN: usize = MAX_OPS / 64;
 
 /// What a message that waits for its receiver costs beside its bytes, so that empty ones are
 /// bounded too.
-const LETTER_COST: usize = 64;
+const MESSAGE_COST: usize = 64;
 
 /// What a copy of so many bytes counts for.
 const fn charge(bytes: usize) -> usize {
-    bytes + LETTER_COST
+    bytes + MESSAGE_COST
 }
 
 /// What a message that is to be sent has become.
@@ -99,7 +99,7 @@ struct Outgoing {
 struct Out {
     /// Place of the next one.
     next: u64,
-    letters: BTreeMap<u64, Outgoing>,
+    messages: BTreeMap<u64, Outgoing>,
     /// Those from this place on were not offered.
     unoffered: u64,
     /// Those that are offered and not known.
@@ -114,7 +114,7 @@ impl Out {
         let rtt = RttEstimator::of_peer(wait);
         Out {
             next: 0,
-            letters: BTreeMap::new(),
+            messages: BTreeMap::new(),
             unoffered: 0,
             unknown: Unanswered::new(rtt, WINDOW, LONGEST_WAIT),
             due: Instant::FAR_FUTURE,
@@ -123,7 +123,7 @@ impl Out {
 
     /// How long one that is known waits until it is offered again.
     fn known_wait(&self) -> Micros {
-        let all = KNOWN_EACH.saturating_mul(self.letters.len() as u64);
+        let all = KNOWN_EACH.saturating_mul(self.messages.len() as u64);
         LONGEST_WAIT.max(all)
     }
 
@@ -131,7 +131,7 @@ impl Out {
     fn place(&self, number: u32) -> Option<u64> {
         let back = u64::from((self.next as u32).wrapping_sub(number) & NUMBER_MASK);
         let place = self.next.checked_sub(back)?;
-        self.letters.contains_key(&place).then_some(place)
+        self.messages.contains_key(&place).then_some(place)
     }
 }
 
@@ -156,8 +156,8 @@ impl Dues {
         self.set((to, None), &mut out.due, due);
     }
 
-    fn forget(&mut self, to: Rank, place: u64, letter: &Outgoing) {
-        self.0.remove(&(letter.due, to, Some(place)));
+    fn forget(&mut self, to: Rank, place: u64, message: &Outgoing) {
+        self.0.remove(&(message.due, to, Some(place)));
     }
 
     fn first(&self) -> Instant {
@@ -187,7 +187,7 @@ pub(super) struct Sending {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Letters {
+pub(super) struct Messages {
     out: BTreeMap<Rank, Out>,
     /// Sends that are not done: the receiver, and the place of the message.
     ops: BTreeMap<OpId, (Rank, u64)>,
@@ -201,11 +201,11 @@ pub(super) struct Letters {
     pub events: VecDeque<Event>,
 }
 
-impl Letters {
+impl Messages {
     /// With so many bytes for what is sent, and as many for what is received; a job of so many
     /// ranks.
     pub(super) fn new(bytes: usize, size: u32) -> Self {
-        Letters {
+        Messages {
             out: BTreeMap::new(),
             ops: BTreeMap::new(),
             incoming: Incoming::new(bytes, size),
@@ -225,7 +225,7 @@ impl Letters {
 
     /// Messages of this rank whose receiver has not said that it has them.
     pub(super) fn unacknowledged(&self) -> usize {
-        self.out.values().map(|out| out.letters.len()).sum()
+        self.out.values().map(|out| out.messages.len()).sum()
     }
 
     /// Messages that were taken back, as far as their receivers have not said that they know.
@@ -236,7 +236,7 @@ impl Letters {
     /// A rank has something of this one still to receive.
     pub(super) fn has_for(&self, rank: Rank) -> bool {
         let out = self.out.get(&rank);
-        out.is_some_and(|out| !out.letters.is_empty())
+        out.is_some_and(|out| !out.messages.is_empty())
     }
 
     /// Blocks that are being received.
@@ -261,7 +261,7 @@ impl Letters {
         };
         let place = out.next;
         out.next += 1;
-        let letter = Outgoing {
+        let message = Outgoing {
             offer,
             op: (!is_done).then_some(sending.op),
             copy,
@@ -271,7 +271,7 @@ impl Letters {
             known: false,
             due: Instant::FAR_FUTURE,
         };
-        out.letters.insert(place, letter);
+        out.messages.insert(place, message);
         match is_done {
             true => self.done(sending.op, sending.bytes, sending.to, sending.tag),
             false => drop(self.ops.insert(sending.op, (sending.to, place))),
@@ -320,16 +320,16 @@ impl Letters {
             return;
         };
         while let Some(place) = out.unknown.say_again(io.now) {
-            if let Some(letter) = out.letters.get(&place) {
-                offer(&mut self.ready, to, letter, io);
+            if let Some(message) = out.messages.get(&place) {
+                offer(&mut self.ready, to, message, io);
             }
         }
         while out.unknown.has_room()
-            && let Some((&place, letter)) = out.letters.range(out.unoffered..).next()
+            && let Some((&place, message)) = out.messages.range(out.unoffered..).next()
         {
             out.unoffered = place + 1;
             out.unknown.say(io.now, place);
-            offer(&mut self.ready, to, letter, io);
+            offer(&mut self.ready, to, message, io);
         }
         self.dues.set_unknown(to, out);
     }
@@ -341,14 +341,14 @@ impl Letters {
         io: &mut Io<'_>,
     ) -> Option<(Rank, Body)> {
         while let Some((to, number)) = self.ready.pop_front() {
-            let letter = outgoing(&mut self.out, to, number);
+            let message = outgoing(&mut self.out, to, number);
             // Who knows of it meanwhile asks for its bytes.
-            let waits = |letter: &&mut Outgoing| letter.state == State::Whole && !letter.known;
-            let Some(letter) = letter.filter(waits) else {
+            let waits = |message: &&mut Outgoing| message.state == State::Whole && !message.known;
+            let Some(message) = message.filter(waits) else {
                 continue;
             };
-            let offer = letter.offer;
-            let payload = match &letter.copy {
+            let offer = message.offer;
+            let payload = match &message.copy {
                 Some(copy) => {
                     let Some(mut payload) = zeroed(copy.len()) else {
                         return self.later(to, number);
@@ -360,7 +360,8 @@ impl Letters {
                     let Some(mut payload) = zeroed(offer.bytes as usize) else {
                         return self.later(to, number);
                     };
-                    if !payload.is_empty() && memory.read(letter.buffer, 0, &mut payload).is_err() {
+                    if !payload.is_empty() && memory.read(message.buffer, 0, &mut payload).is_err()
+                    {
                         self.gone(to, number, io);
                         continue;
                     }
@@ -386,16 +387,16 @@ impl Letters {
     /// The memory of a message that is to be sent is gone: its operation fails, and so will its
     /// receive.
     pub(super) fn gone(&mut self, to: Rank, number: u32, io: &mut Io<'_>) {
-        let Some(letter) = outgoing(&mut self.out, to, number) else {
+        let Some(message) = outgoing(&mut self.out, to, number) else {
             return;
         };
-        letter.state = State::Gone;
-        let op = letter.op.take();
+        message.state = State::Gone;
+        let op = message.op.take();
         let block = BlockId::Message(number);
         io.grants.remove((0, to, block));
         // Who asks for it is told so; who does not know of it hears that there is one.
         io.outbox.push(to, Item::Refuse { block, gone: true });
-        io.outbox.push(to, Item::Offer(letter.offer));
+        io.outbox.push(to, Item::Offer(message.offer));
         if let Some(op) = op {
             self.ops.remove(&op);
             self.failed(op, Error::Gone);
@@ -405,13 +406,15 @@ impl Letters {
     /// A receiver asks for packets of a message.
     pub(super) fn pulled(&mut self, from: Rank, number: u32, pull: Pull, io: &mut Io<'_>) {
         let block = BlockId::Message(number);
-        let letter = outgoing(&mut self.out, from, number);
-        let state = letter.as_ref().map_or(State::Gone, |letter| letter.state);
-        let Some(letter) = letter.filter(|letter| letter.state == State::Whole) else {
+        let message = outgoing(&mut self.out, from, number);
+        let state = message
+            .as_ref()
+            .map_or(State::Gone, |message| message.state);
+        let Some(message) = message.filter(|message| message.state == State::Whole) else {
             let gone = state == State::Gone;
             return io.outbox.push(from, Item::Refuse { block, gone });
         };
-        let bytes = letter.offer.bytes;
+        let bytes = message.offer.bytes;
         self.set_known(from, number, io);
         if let Some(serial) = io.grants.pull((0, from, block), bytes, pull) {
             io.outbox.push(from, Item::Served { block, serial });
@@ -433,10 +436,10 @@ impl Letters {
             return;
         };
         let wait = out.known_wait();
-        if let Some(letter) = out.letters.get_mut(&place) {
-            letter.known = true;
+        if let Some(message) = out.messages.get_mut(&place) {
+            message.known = true;
             let due = io.now + wait;
-            self.dues.set((from, Some(place)), &mut letter.due, due);
+            self.dues.set((from, Some(place)), &mut message.due, due);
         }
     }
 
@@ -453,25 +456,25 @@ impl Letters {
         let Some(place) = self.answered(from, number, io.now) else {
             return;
         };
-        let letters = self.out.get_mut(&from).map(|out| &mut out.letters);
-        if let Some(letter) = letters.and_then(|letters| letters.remove(&place)) {
+        let messages = self.out.get_mut(&from).map(|out| &mut out.messages);
+        if let Some(message) = messages.and_then(|messages| messages.remove(&place)) {
             io.grants.remove((0, from, BlockId::Message(number)));
-            if let Some(op) = self.forget(from, place, &letter) {
-                self.done(op, letter.offer.bytes, from, letter.offer.tag);
+            if let Some(op) = self.forget(from, place, &message) {
+                self.done(op, message.offer.bytes, from, message.offer.tag);
             }
         }
         self.offer_more(from, io);
     }
 
     /// A message is not on its way any more. Gives the operation that is to be told.
-    fn forget(&mut self, to: Rank, place: u64, letter: &Outgoing) -> Option<OpId> {
-        self.copied -= letter.copy.as_ref().map_or(0, |copy| charge(copy.len()));
-        self.withdrawn -= usize::from(letter.state == State::Withdrawn);
-        self.dues.forget(to, place, letter);
-        if let Some(op) = letter.op {
+    fn forget(&mut self, to: Rank, place: u64, message: &Outgoing) -> Option<OpId> {
+        self.copied -= message.copy.as_ref().map_or(0, |copy| charge(copy.len()));
+        self.withdrawn -= usize::from(message.state == State::Withdrawn);
+        self.dues.forget(to, place, message);
+        if let Some(op) = message.op {
             self.ops.remove(&op);
         }
-        letter.op
+        message.op
     }
 
     /// Bytes of a packet that is to be sent.
@@ -483,15 +486,15 @@ impl Letters {
         out: &mut [u8],
         memory: &mut dyn Memory,
     ) -> Result<(), Gone> {
-        let letter = outgoing(&mut self.out, to, number).ok_or(Gone)?;
+        let message = outgoing(&mut self.out, to, number).ok_or(Gone)?;
         let offset = u64::from(packet) * PACKET as u64;
-        match &letter.copy {
+        match &message.copy {
             Some(copy) => {
                 let start = offset as usize;
                 out.copy_from_slice(copy.get(start..start + out.len()).ok_or(Gone)?);
                 Ok(())
             }
-            None => memory.read(letter.buffer, offset, out),
+            None => memory.read(message.buffer, offset, out),
         }
     }
 
@@ -511,7 +514,7 @@ impl Letters {
 
     /// Everybody that something is waited for from.
     pub(super) fn waits_for<'a>(&'a self, lost: &'a Losses) -> impl Iterator<Item = Rank> + 'a {
-        let receivers = self.out.iter().filter(|(_, out)| !out.letters.is_empty());
+        let receivers = self.out.iter().filter(|(_, out)| !out.messages.is_empty());
         receivers
             .map(|(rank, _)| *rank)
             .chain(self.incoming.waits_for(lost))
@@ -523,8 +526,8 @@ impl Letters {
         if let Some(mut out) = self.out.remove(&rank) {
             out.unknown.clear();
             self.dues.set_unknown(rank, &mut out);
-            for (place, letter) in out.letters {
-                if let Some(op) = self.forget(rank, place, &letter) {
+            for (place, message) in out.messages {
+                if let Some(op) = self.forget(rank, place, &message) {
                     self.failed(op, Error::RankLost(rank));
                 }
             }
@@ -547,17 +550,17 @@ impl Letters {
         let Some(out) = self.out.get_mut(&to) else {
             return;
         };
-        let Some(letter) = out.letters.get_mut(&place) else {
+        let Some(message) = out.messages.get_mut(&place) else {
             return;
         };
         self.withdrawn += 1;
-        (letter.op, letter.state) = (None, State::Withdrawn);
-        let block = BlockId::Message(letter.offer.number);
+        (message.op, message.state) = (None, State::Withdrawn);
+        let block = BlockId::Message(message.offer.number);
         io.grants.remove((0, to, block));
         // The turn of one that was not offered comes.
         if place < out.unoffered {
-            self.dues.forget(to, place, letter);
-            (letter.known, letter.due) = (false, Instant::FAR_FUTURE);
+            self.dues.forget(to, place, message);
+            (message.known, message.due) = (false, Instant::FAR_FUTURE);
             io.outbox.push(to, Item::Refuse { block, gone: false });
             out.unknown.say(io.now, place);
             self.dues.set_unknown(to, out);
@@ -574,11 +577,11 @@ impl Letters {
     pub(super) fn leave(&mut self, loss: Loss, io: &mut Io<'_>) {
         let mut fresh = Vec::new();
         for (&to, out) in &mut self.out {
-            let copies = out.letters.values().any(|letter| letter.copy.is_some());
-            if !copies && !out.letters.is_empty() {
-                for (place, letter) in core::mem::take(&mut out.letters) {
-                    self.withdrawn -= usize::from(letter.state == State::Withdrawn);
-                    self.dues.forget(to, place, &letter);
+            let copies = out.messages.values().any(|message| message.copy.is_some());
+            if !copies && !out.messages.is_empty() {
+                for (place, message) in core::mem::take(&mut out.messages) {
+                    self.withdrawn -= usize::from(message.state == State::Withdrawn);
+                    self.dues.forget(to, place, &message);
                 }
                 out.unknown.clear();
                 self.dues.set_unknown(to, out);
@@ -588,8 +591,8 @@ impl Letters {
             }
             // Copies that come behind them are still received.
             let is_fresh = |l: &Outgoing| l.copy.is_none() && l.state != State::Withdrawn;
-            let letters = out.letters.iter().filter(|(_, letter)| is_fresh(letter));
-            fresh.extend(letters.map(|(place, _)| (to, *place)));
+            let messages = out.messages.iter().filter(|(_, message)| is_fresh(message));
+            fresh.extend(messages.map(|(place, _)| (to, *place)));
         }
         self.ops.clear();
         for (to, place) in fresh {
@@ -614,13 +617,13 @@ impl Letters {
             let place = place.or_else(|| out.unknown.poll(io.now));
             let wait = out.known_wait();
             if let Some(place) = place
-                && let Some(letter) = out.letters.get_mut(&place)
+                && let Some(message) = out.messages.get_mut(&place)
             {
-                if letter.known {
+                if message.known {
                     self.dues
-                        .set((to, Some(place)), &mut letter.due, io.now + wait);
+                        .set((to, Some(place)), &mut message.due, io.now + wait);
                 }
-                offer(&mut self.ready, to, letter, io);
+                offer(&mut self.ready, to, message, io);
             }
             if is_unknown {
                 self.offer_more(to, io);
@@ -633,21 +636,21 @@ impl Letters {
 fn outgoing(out: &mut BTreeMap<Rank, Out>, to: Rank, number: u32) -> Option<&mut Outgoing> {
     let out = out.get_mut(&to)?;
     let place = out.place(number)?;
-    out.letters.get_mut(&place)
+    out.messages.get_mut(&place)
 }
 
 /// Sends an offer: with its bytes when these are few and the receiver does not know of it.
-fn offer(ready: &mut VecDeque<(Rank, u32)>, to: Rank, letter: &Outgoing, io: &mut Io<'_>) {
-    let number = letter.offer.number;
+fn offer(ready: &mut VecDeque<(Rank, u32)>, to: Rank, message: &Outgoing, io: &mut Io<'_>) {
+    let number = message.offer.number;
     let block = BlockId::Message(number);
-    match letter.state {
+    match message.state {
         State::Withdrawn => io.outbox.push(to, Item::Refuse { block, gone: false }),
         // Who has the bytes of a synchronous one would say so before it is matched.
         State::Whole
-            if letter.offer.bytes <= SHORT as u64 && !letter.known && !letter.is_synchronous =>
+            if message.offer.bytes <= SHORT as u64 && !message.known && !message.is_synchronous =>
         {
             ready.push_back((to, number));
         }
-        State::Whole | State::Gone => io.outbox.push(to, Item::Offer(letter.offer)),
+        State::Whole | State::Gone => io.outbox.push(to, Item::Offer(message.offer)),
     }
 }

@@ -1,6 +1,6 @@
 //! Long work on a program's memory, in which the node goes on looking at the network.
 //!
-//! Key type: [`Attended`]. Neighbours: `mm::Hardware` has the work itself, [`super::services`] the
+//! Key type: [`Polling`]. Neighbours: `mm::Hardware` has the work itself, [`super::services`] the
 //! network.
 //!
 //! Invariant: nothing here waits.
@@ -14,12 +14,12 @@ use crate::mm::{DirectMap, Hardware};
 
 /// This machine, for work that may be long: between two steps the node looks at the network when it
 /// must.
-pub(super) struct Attended<'a> {
+pub(super) struct Polling<'a> {
     hardware: Hardware,
     services: &'a mut dyn NodeServices,
 }
 
-impl<'a> Attended<'a> {
+impl<'a> Polling<'a> {
     pub(super) fn new(services: &'a mut dyn NodeServices) -> Self {
         Self {
             hardware: Hardware::new(),
@@ -28,7 +28,7 @@ impl<'a> Attended<'a> {
     }
 }
 
-impl Machine for Attended<'_> {
+impl Machine for Polling<'_> {
     type Mem = DirectMap;
 
     fn mem(&mut self) -> &mut DirectMap {

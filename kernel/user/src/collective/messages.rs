@@ -1,7 +1,7 @@
 //! The messages of a collective operation that goes from rank to rank, along a tree or between
 //! pairs.
 //!
-//! A letter has its sender's values; of values that are many it has their bytes as a number, and
+//! A message has its sender's values; of values that are many it has their bytes as a number, and
 //! they themselves go by all-to-all exchanges afterwards. Its tag says which of the two it is, of
 //! what operation, and the operation's number. A rank that cannot go on sends no values to those
 //! who would hear of it later but the reason, at once: so all that wait hear, and of the rank at
@@ -18,7 +18,7 @@
 //!
 //! Neighbours: `broadcast` and `reduce` say who sends to whom; `call` counts the operations.
 //!
-//! Invariant: a letter of an earlier operation, which some rank gave up, is never taken for one of
+//! Invariant: a message of an earlier operation, which some rank gave up, is never taken for one of
 //! this operation, unless 2^26 were in between; whoever gives up waits for nobody longer than
 //! [`TELL_WITHIN`].
 
@@ -48,7 +48,7 @@ const NUMBER: u32 = (1 << KIND_AT) - 1;
 /// Bytes of a length, and of a reason.
 const BODY: usize = 8;
 
-/// Which operation a letter is of.
+/// Which operation a message is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Broadcast = 1,
@@ -64,9 +64,9 @@ pub(super) enum Heard {
     Length(u64),
 }
 
-/// The letters of one operation.
+/// The messages of one operation.
 #[derive(Debug)]
-pub(super) struct Letters {
+pub(super) struct Messages {
     world: World,
     kind: Kind,
     number: u32,
@@ -85,9 +85,9 @@ pub(super) fn bytes_of_mut<T: Data>(values: &mut [T]) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
-impl Letters {
-    /// Those of the next operation, which counts once a letter has left or come: what failed before
-    /// can be tried again.
+impl Messages {
+    /// Those of the next operation, which counts once a message has left or come: what failed
+    /// before can be tried again.
     pub(super) fn new(world: World, kind: Kind) -> Self {
         Self {
             world,
@@ -137,10 +137,10 @@ impl Letters {
         }
     }
 
-    /// Waits for the letter of a rank, whose values go to the start of `room`.
+    /// Waits for the message of a rank, whose values go to the start of `room`.
     ///
     /// # Errors
-    /// That the rank is lost; why it gave up; [`Error::Mismatch`] where its letter does not fit.
+    /// That the rank is lost; why it gave up; [`Error::Mismatch`] where its message does not fit.
     pub(super) fn receive(&mut self, from: u32, room: &mut [u8]) -> Result<Heard> {
         let mut body = [0; BODY];
         let is_little = room.len() < BODY;
@@ -167,7 +167,7 @@ impl Letters {
         }
     }
 
-    /// What a letter says; `None` for one of an earlier operation.
+    /// What a message says; `None` for one of an earlier operation.
     fn read(&self, from: u32, status: &Status, room: &[u8]) -> Option<Result<Heard>> {
         let tag = status.tag;
         let behind = self.number.wrapping_sub(tag) & NUMBER;
@@ -197,13 +197,13 @@ impl Letters {
             why if rank != self.world.rank() && rank < self.world.size() => {
                 Error::of_reason(why, rank)
             }
-            // It is this rank's letter that did not fit, as that one sees it.
+            // It is this rank's message that did not fit, as that one sees it.
             Why::Length => Error::Mismatch(from),
             _ => Error::Withdrawn(from),
         }
     }
 
-    /// Waits for the letter of a rank and sends it that of this one meanwhile; both must have the
+    /// Waits for the message of a rank and sends it that of this one meanwhile; both must have the
     /// same length and be of the same sort. When that rank's does not come, or does not fit, it may
     /// not get this one's.
     pub(super) fn swap(
@@ -222,7 +222,7 @@ impl Letters {
             let Err(sent) = scope.test(sent)? else {
                 return Ok(true);
             };
-            // That rank may give up before it takes this one's. No other letter has this tag, so
+            // That rank may give up before it takes this one's. No other message has this tag, so
             // none is lost with the receive.
             let reason = scope.receive(other, self.tag(false) | REASON, &mut body)?;
             let mut both = Vec::new();
@@ -238,7 +238,7 @@ impl Letters {
         }
     }
 
-    /// Waits for the letter of a rank, which must have so many bytes and be of this sort.
+    /// Waits for the message of a rank, which must have so many bytes and be of this sort.
     pub(super) fn expect(
         &mut self,
         from: u32,
@@ -253,7 +253,7 @@ impl Letters {
         }
     }
 
-    /// This rank cannot go on: those who wait for letters of it get the reason instead. Gives the
+    /// This rank cannot go on: those who wait for messages of it get the reason instead. Gives the
     /// reason back.
     pub(super) fn give_up(&mut self, why: Error, to: impl Iterator<Item = u32>) -> Error {
         if !self.begun {
@@ -269,7 +269,7 @@ impl Letters {
         let body = if kept.is_empty() { &said[..] } else { &kept };
         let mut stays = false;
         for to in to {
-            let letter = Posted {
+            let message = Posted {
                 kind: Operation::Send as u16,
                 rank: to,
                 context: COLLECTIVE,
@@ -280,7 +280,7 @@ impl Letters {
             };
             // What has begun had a place among the operations, which is free again.
             // SAFETY: the body is there until the request is waited for or cancelled, or for ever.
-            let Ok(request) = (unsafe { call::post(&letter) }) else {
+            let Ok(request) = (unsafe { call::post(&message) }) else {
                 continue;
             };
             let patience = Patience {
