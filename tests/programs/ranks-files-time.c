@@ -3,6 +3,7 @@
  *
  *   write  each rank makes `bulk.RANK` of COUNT times BYTES, in calls of BYTES, and closes it
  *   read   each rank opens `bulk.RANK` and reads it so, comparing every byte
+ *   same   each rank opens `bulk.0` and reads it so, comparing every byte
  *   stat   COUNT times stat of `small`
  *   small  COUNT times `small` opened, read (4 KB) and closed
  *   create COUNT times a file of its own made, written (4 KB) and closed
@@ -98,6 +99,8 @@ int main(int argc, char **argv)
     double began = hearth_wtime();
     if (strcmp(what, "write") == 0 || strcmp(what, "read") == 0)
         bulk(rank, what[0] == 'w', count, bytes);
+    else if (strcmp(what, "same") == 0)
+        bulk(0, 0, count, bytes);
     else
         for (long turn = 0; turn < count; turn++)
             small(rank, what, turn);

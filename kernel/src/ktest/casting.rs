@@ -46,6 +46,7 @@ const KEY: Key = Key(*b"key of the tests");
 const RATE: u64 = 12_500_000;
 const CAST: CastId = CastId(7);
 const JOB: JobId = JobId(3);
+const OTHER_JOB: JobId = JobId(99);
 /// Virtual time a cast may take here, and each wait of the loop at most.
 const PATIENCE: Micros = Micros::from_secs(120);
 
@@ -370,10 +371,12 @@ fn content(bytes: usize) -> Vec<u8> {
 }
 
 /// An image arrives whole and is checked; nothing is under way when all have it, and its pages can
-/// be had. What is cast as a connection table is its job's, and goes with it.
+/// be had. What is cast as a connection table, or because ranks read it, is its job's, and goes
+/// with it.
 pub fn receive() -> Outcome {
     let bytes = content(300_001);
-    for purpose in [Purpose::Program, Purpose::Table { job: JOB }] {
+    let [table, read] = [Purpose::Table { job: JOB }, Purpose::Read { job: JOB }];
+    for purpose in [Purpose::Program, table.clone(), read] {
         let (object, dealer) = Far::new(&bytes, true)?;
         let mut bench = Bench::new(dealer, WarmTable::new(0));
         bench.cast(&object, purpose.clone(), false)?;
@@ -402,9 +405,15 @@ pub fn receive() -> Outcome {
                 .drop_object(&mut crate::mm::Hardware::new(), &id);
             continue;
         }
-        check!(bench.casts.tables().of(JOB).is_some(), "no table");
+        let is_table = bench.casts.tables().of(JOB).is_some();
+        check!(is_table == (purpose == table), "{purpose:?} as a table");
+        bench.casts.close_job(OTHER_JOB, &mut bench.objects);
+        check!(bench.objects.is_complete(&id), "{purpose:?} of another job");
         bench.casts.close_job(JOB, &mut bench.objects);
-        check!(bench.objects.is_empty(), "the table of a job that is over");
+        check!(
+            bench.objects.is_empty(),
+            "{purpose:?} of a job that is over"
+        );
         bench.check_frames()?;
     }
     Ok(())

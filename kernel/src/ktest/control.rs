@@ -515,6 +515,12 @@ impl NodeServices for FakeControl {
         cast.map_or(CastPage::Absent, |cast| cast.page(page, &self.objects))
     }
 
+    fn read_page(&self, _: &ObjectId, _: u64) -> CastPage {
+        CastPage::Absent
+    }
+
+    fn want_read(&mut self, _: &ObjectId, _: u64) {}
+
     fn want_page(&mut self, page: u64) {
         if let Some(cast) = &mut self.cast {
             cast.want(page);

@@ -10,7 +10,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use kernel_core::addr::PAGE_SIZE;
-use kernel_core::files::{Descriptors, File, Files, Opened, Origins, Place, ReadAhead, Shipped};
+use kernel_core::files::{
+    CastFiles, Descriptors, File, Files, Opened, Origins, Place, ReadAhead, Shipped,
+};
 use kernel_core::objects::{FrameIndex, InUse, Kept, ObjectId};
 use kernel_core::phys::PhysMem;
 use netstack::files::WORKING;
@@ -39,6 +41,8 @@ pub(super) struct JobFiles {
     pub(super) origins: Origins,
     /// What was read of them beyond what the program asked for.
     pub(super) ahead: ReadAhead,
+    /// Which of them are in the node's memory.
+    pub(super) cast: CastFiles,
     /// What the program's file was called where the job was started, as an absolute path.
     pub(super) program: Vec<u8>,
     /// The directory that relative paths begin at.
@@ -60,6 +64,7 @@ impl JobFiles {
             descriptors: Descriptors::new(),
             origins: Origins::default(),
             ahead: ReadAhead::default(),
+            cast: CastFiles::default(),
             program: Vec::new(),
             working: Opened::Place(Place::WORKING),
             user: [0; 2],

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use kernel_core::addr::{PhysAddr, VirtAddr};
 use kernel_core::files::temporary::Temporary;
-use kernel_core::objects::Objects;
+use kernel_core::objects::{ObjectId, Objects};
 use kernel_core::retention::{ProgramId, Resident, Retained, WarmTable};
 use netstack::ids::{CallId, LocalRank, Rank, RequestId};
 use netstack::io::{IoOp, SubmitError};
@@ -189,6 +189,12 @@ pub trait NodeServices {
 
     /// The program waits for a page of its file that is coming with a broadcast.
     fn want_page(&mut self, page: u64);
+
+    /// Where a page of a file is that a broadcast brings because ranks read it.
+    fn read_page(&self, id: &ObjectId, page: u64) -> CastPage;
+
+    /// The program waits for a page of such a file that is coming.
+    fn want_read(&mut self, id: &ObjectId, page: u64);
 
     /// The frame of a page of the program that another rank of this node has, as the file has it.
     fn page_beside(&self, _page: VirtAddr) -> Option<PhysAddr> {

@@ -501,7 +501,7 @@ fn most_members(configured: u32) -> u64 {
 fn is_sound(setup: &Setup, me: MemberIndex) -> bool {
     let name = match &setup.purpose {
         Purpose::File { name } => !name.is_empty() && name.len() <= MAX_NAME && !name.contains('/'),
-        Purpose::Program | Purpose::Table { .. } => true,
+        Purpose::Program | Purpose::Table { .. } | Purpose::Read { .. } => true,
     };
     let roster = setup.roster.is_empty() || setup.roster.len() == setup.members as usize;
     (1..=MAX_MEMBERS).contains(&setup.members)

@@ -103,6 +103,11 @@ pub enum Purpose {
         /// The job.
         job: JobId,
     },
+    /// A file of an I/O service that nodes of a job read.
+    Read {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// How an object's blocks are numbered and cut into fragments.

@@ -11,7 +11,7 @@
 //! | item | what it is |
 //! |---|---|
 //! | [`Call`], [`Op`] | what is asked for |
-//! | [`Metadata`], [`FileSystem`], [`Entry`] | what comes back, as bytes |
+//! | [`Metadata`], [`FileSystem`], [`Entry`], [`CastObject`] | what comes back, as bytes |
 //! | [`wire`] | the four messages |
 //! | [`client::Client`] | the node's side |
 //! | [`server::Server`] | the service's side |
@@ -54,6 +54,12 @@ pub const WORKING: u32 = 0;
 /// than the one that runs, and which none has: it can be made again, with handles of this run. No
 /// error of Linux has this number.
 pub const NOT_CARRIED_OUT: i64 = -512;
+/// In `words[1]` of [`Op::Read`]: the answer may be [`IS_CAST`].
+pub const TAKES_CAST: u64 = 1;
+/// Result of [`Op::Read`]: the file is in the node's memory, or on its way there by a broadcast.
+/// Output: the object ([`CastObject`]); none: there is going to be one, ask again. No error of
+/// Linux has this number.
+pub const IS_CAST: i64 = -513;
 /// Bytes that the output of [`Op::Open`] has behind the metadata.
 pub const BOOT_LEN: usize = 8;
 
@@ -80,7 +86,7 @@ pub enum Op {
     /// Gives `handles[0]` back; no other call may be under way that uses it. [`WORKING`]: the rank
     /// has ended, and all that it has open is closed.
     Close = 2,
-    /// words: offset. Output: the bytes, fewer than `room` only at the end.
+    /// words: offset, [`TAKES_CAST`] or 0. Output: the bytes, fewer than `room` only at the end.
     Read = 3,
     /// words: offset; input: the bytes. Of a handle that appends, output: the position behind the
     /// last byte (u64).
@@ -275,6 +281,32 @@ impl Reply {
             result,
             output: Vec::new(),
         }
+    }
+}
+
+/// A file as a broadcast brings it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CastObject {
+    /// BLAKE3 hash of what it holds.
+    pub id: [u8; 32],
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+impl CastObject {
+    /// Bytes of one.
+    pub const LEN: usize = 40;
+
+    /// The output of a read.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [&self.id[..], &self.bytes.to_le_bytes()].concat()
+    }
+
+    /// From the output of a read; `None` where it is none.
+    pub fn parse(output: &[u8]) -> Option<Self> {
+        let (id, bytes) = output.split_first_chunk()?;
+        let bytes = u64::from_le_bytes(bytes.try_into().ok()?);
+        Some(Self { id: *id, bytes })
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Member {
 pub struct Request {
     /// Whose.
     pub channel: ChannelId,
+    /// Where the rank runs.
+    pub node: NodeId,
     /// Its number.
     pub number: u64,
     /// The node has the replies of all calls below this one.
@@ -474,6 +476,7 @@ impl Channel {
             self.calls.insert(number, Known { state, early });
             return Some(Request {
                 channel: id,
+                node: self.node,
                 number,
                 done: self.done,
                 call,
@@ -539,6 +542,7 @@ impl Channel {
         };
         Some(Request {
             channel: id,
+            node: self.node,
             number,
             done: self.done,
             call,

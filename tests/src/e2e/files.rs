@@ -36,6 +36,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: of_several_ranks,
     },
     Scenario {
+        name: "files-that-many-nodes-read-are-cast",
+        boot: Boot::Direct16,
+        run: cast_what_many_read,
+    },
+    Scenario {
         name: "files-shared-by-all-ranks",
         boot: Boot::Network,
         run: shared_by_all_ranks,
@@ -118,6 +123,11 @@ const PROGRAMS: [&str; 6] = [
 const RANKS: usize = 4;
 const LINES: usize = 50;
 const ADDS: usize = 20;
+/// Nodes that read the same files: one in calls of so many bytes, the other in odd pieces.
+const SAME_NODES: usize = 8;
+const SAME_CALLS: u64 = 4;
+const SAME_CALL_BYTES: u64 = 1 << 20;
+const SAME_BYTES: u64 = 3_000_001;
 /// Files of each rank in the shared directory of `ranks-files-names`, and of how many one stays.
 const SHARED_FILES: usize = 40;
 const KEPT: usize = 5;
@@ -290,6 +300,58 @@ pub fn of_several_ranks(cluster: &Cluster) -> Result<()> {
     lines.sort_unstable();
     lines.dedup();
     ensure!(lines.len() == RANKS * LINES, "lines were torn or doubled");
+    Ok(())
+}
+
+/// Eight nodes read one file: a cast brings it, and the service reads it about once. What rank 0
+/// writes is what all others read then.
+fn cast_what_many_read(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "reads")?;
+    let word = |place: u64| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+    // As `ranks-files-time` has it: each block begins with its number.
+    let block = |number: u64| std::iter::once(number).chain((1..SAME_CALL_BYTES / 8).map(word));
+    let blocks = (0..SAME_CALLS).flat_map(block).flat_map(u64::to_le_bytes);
+    fs::write(folder.join("bulk.0"), blocks.collect::<Vec<u8>>())?;
+    let words = (0..).flat_map(|place| word(place).to_le_bytes());
+    let words = words.take(SAME_BYTES as usize).collect::<Vec<u8>>();
+    fs::write(folder.join("same"), words)?;
+    // They are to be at rest when they are read.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let sent = || -> Result<u64> {
+        let services = cluster.json(&["nodes", "--io"])?;
+        let sent = services[0]["sent_bytes"].as_u64();
+        sent.with_context(|| format!("no bytes sent in {services}"))
+    };
+    let before = sent()?;
+    let folder = folder.to_string_lossy();
+    let run = |program: &str, arguments: &[&str]| {
+        let program = cluster.program(program);
+        let words = ["run", "-n", "8", "-D", &folder, &program];
+        let done = cluster.hearth(&[&words, arguments].concat())?;
+        done.expect_code(0)
+    };
+    let (calls, bytes) = (SAME_CALLS.to_string(), SAME_CALL_BYTES.to_string());
+    run("ranks-files-time", &["same", &calls, &bytes])?;
+    let took = sent()? - before;
+    let all = SAME_CALLS * SAME_CALL_BYTES;
+    ensure!(took < 2 * all, "of {all} bytes the service gave {took}");
+    let casts = cluster.json(&["casts"])?;
+    let of = casts["casts"].as_array().into_iter().flatten();
+    let of = of.filter(|cast| cast["kind"] == "read" && cast["bytes"] == all);
+    // Those that came late have it by a cast of their own.
+    let done = of.map(|cast| cast["done"].as_u64().unwrap_or(0));
+    ensure!(
+        done.sum::<u64>() == SAME_NODES as u64,
+        "it was not cast to all that read it: {casts}"
+    );
+    let done = run("ranks-reads", &["same"])?;
+    let line = format!("{SAME_BYTES} 300000 300000 {SAME_BYTES}");
+    let right = done.out().lines().filter(|said| *said == line).count();
+    ensure!(
+        right == SAME_NODES,
+        "{right} ranks read all:\n{}",
+        done.out()
+    );
     Ok(())
 }
 

@@ -15,7 +15,7 @@
 //! | [`for_jobs`] | what jobs have cast |
 //! | [`waits`] | jobs that wait for files |
 //! | [`figures`] | what a cast is measured by |
-
+//! | [`reads`] | files that many nodes of a job read |
 //!
 //! Key types: [`Casts`], [`Order`], [`Outcome`]. Neighbours: `netstack::broadcast::Source` (all
 //! protocol), `control` (drives it, on the endpoint's socket), `control_events` (nodes that come
@@ -35,6 +35,7 @@ pub mod files;
 pub mod for_jobs;
 pub mod object;
 pub mod order;
+pub mod reads;
 mod resume;
 pub mod shelf;
 #[cfg(test)]
@@ -92,6 +93,7 @@ pub struct Casts {
     /// Names and holders of files.
     pub files: Files,
     waits: Waits,
+    reads: reads::Reads,
     up: BTreeMap<u32, Up>,
     /// Nodes that left in good order and have not come back.
     left: BTreeSet<u32>,
@@ -152,6 +154,7 @@ impl Casts {
             ended: VecDeque::new(),
             files: setup.files,
             waits: Waits::default(),
+            reads: reads::Reads::default(),
             up: BTreeMap::new(),
             left: BTreeSet::new(),
             leaf_width: setup.leaf_width,
@@ -561,7 +564,9 @@ impl Casts {
             reason => send::describe(reason).to_string(),
         };
         *fate = Fate::Failed(why.clone());
-        if reason != MemberFailure::Cancelled {
+        // What is read from the service instead is no loss.
+        let is_loss = !matches!(cast.what, What::Read { .. });
+        if is_loss && reason != MemberFailure::Cancelled {
             let text = format!("cast {id}: {} {why} ({name})", hostlist::name(node));
             let event = Event::new(Severity::Warning, "cast-node-failed", text);
             self.events.push(event.node(node));

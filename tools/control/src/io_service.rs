@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`joined`] | services on other machines, and what each is to be told |
 //! | [`psets`] | which nodes call which service |
+//! | [`reads`] | files that many nodes read at once |
 //! | [`services`] | all of them, and the jobs that they know |
 //!
 //! Key types: [`Mounts`] (what a job was granted, kept with it), [`grant`] (what a request gets),
@@ -14,6 +15,7 @@
 
 pub mod joined;
 mod psets;
+pub mod reads;
 mod services;
 
 pub use services::{IoServices, NotJoined};

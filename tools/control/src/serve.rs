@@ -38,7 +38,7 @@ use crate::control::{self, Core, Shared};
 use crate::drops::Drops;
 use crate::events::{Event, EventLog, Severity};
 use crate::hosts::Hosts;
-use crate::io_service::IoServices;
+use crate::io_service::{self, IoServices};
 use crate::jobs::kept::{self, Outputs};
 use crate::jobs::{self, Runner};
 use crate::monitor::{self, Monitor};
@@ -249,6 +249,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     tokio::spawn(async move { axum::serve(unix, routes).await });
     let left = shared.clone();
     std::thread::spawn(move || reading::run(&left));
+    let reads = shared.lock().io_services.reads();
+    if let Some(reads) = reads {
+        let shared = Arc::downgrade(&shared);
+        std::thread::spawn(move || io_service::reads::run(&shared, &reads));
+    }
     let writers = Arc::new(kept::files::Writers::new(shared.outputs.clone()));
     tokio::spawn(write_files(shared.clone(), writers.clone()));
     let on_join = move |joined: control::Joined| {

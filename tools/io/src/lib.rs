@@ -23,4 +23,4 @@ pub mod service;
 pub mod worker;
 
 pub use job::{BadFiles, Export, JobFiles, User, check};
-pub use service::{LINGERS_S, Service, Workers};
+pub use service::{Cast, LINGERS_S, Read, Service, Workers};

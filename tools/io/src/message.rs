@@ -3,10 +3,12 @@
 //!
 //! The worker listens, services connect, one after another. The first packet is the [`Setup`], the
 //! answer to it is [`ready_packet`], or says why the worker cannot serve. Then come calls, and
-//! replies in any order, until the connection ends. The job ends with [`END`].
+//! replies in any order, until the connection ends. The job ends with [`END`]. Between them come
+//! files that many nodes read at once ([`FromReads`], [`cast_packet`]).
 
-use netstack::files::{Call, MAX_TRANSFER, Op, Reply};
-use netstack::ids::Rank;
+use netstack::files::server::Request;
+use netstack::files::{Call, CastObject, MAX_TRANSFER, Op, Reply};
+use netstack::ids::{NodeId, Rank};
 use netstack::wire::Error;
 use netstack::wire::field::{Reader, Writer};
 use serde::{Deserialize, Serialize};
@@ -24,9 +26,16 @@ pub const END: &[u8] = b"end";
 /// Number of the call that ends a rank: nodes number theirs from 1.
 pub const LEAVES: u64 = 0;
 /// Another number in each version of these messages: a worker of another one serves nothing.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Longest packet.
 pub const MAX: usize = MAX_TRANSFER + CALL_LEN;
+
+/// In the place of a rank: the packet is about a file that many nodes read.
+pub const NOBODY: Rank = Rank(u32::MAX);
+/// Nodes that one packet names; further ones go on reading from the service.
+pub const NODES_MAX: usize = 8192;
+
+const _: () = assert!(CastObject::LEN + 16 + 4 * NODES_MAX <= MAX);
 
 /// What a worker is for.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +80,8 @@ pub fn parse_ready(packet: &[u8]) -> Option<u64> {
 pub struct Asked {
     /// Whose.
     pub rank: Rank,
+    /// Where it runs.
+    pub node: NodeId,
     /// Its number.
     pub number: u64,
     /// The node has the replies of all calls below this one.
@@ -80,7 +91,9 @@ pub struct Asked {
 }
 
 /// A call, as a packet.
-pub fn call_packet(rank: Rank, number: u64, done: u64, call: &Call) -> Vec<u8> {
+pub fn call_packet(request: &Request) -> Vec<u8> {
+    let (rank, number, done) = (request.channel.rank, request.number, request.done);
+    let call = &request.call;
     let mut packet = vec![0; CALL_LEN + call.input.len()];
     let mut writer = Writer::new(&mut packet);
     writer.u32(rank.0).u64(number).u64(done).u32(call.op as u32);
@@ -90,7 +103,7 @@ pub fn call_packet(rank: Rank, number: u64, done: u64, call: &Call) -> Vec<u8> {
     }
     writer.u32(call.room);
     debug_assert_eq!(writer.written() + 4, CALL_LEN);
-    writer.u32(0).bytes(&call.input);
+    writer.u32(request.node.0).bytes(&call.input);
     packet
 }
 
@@ -104,13 +117,13 @@ pub fn parse_call(packet: &[u8]) -> Result<Asked, Error> {
         handles: [reader.u32()?, reader.u32()?],
         words: [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?],
         room: reader.u32()?,
-        input: {
-            reader.u32()?;
-            reader.rest().to_vec()
-        },
+        input: Vec::new(),
     };
+    let node = NodeId(reader.u32()?);
+    let call = call.with_input(reader.rest().to_vec());
     Ok(Asked {
         rank,
+        node,
         number,
         done,
         call,
@@ -135,4 +148,137 @@ pub fn parse_reply(packet: &[u8]) -> Result<(Rank, u64, Reply), Error> {
         output: reader.rest().to_vec(),
     };
     Ok((rank, number, reply))
+}
+
+/// What a worker says of a file that many nodes read; each has the number that the worker gave it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FromReads<'a> {
+    /// All of its bytes follow. So many; nodes that read it.
+    Begins(u64, Vec<NodeId>),
+    /// The next bytes.
+    Piece(&'a [u8]),
+    /// Whether that was all of it, and it is as it was.
+    Ends(bool),
+    /// More nodes read it.
+    More(Vec<NodeId>),
+}
+
+impl FromReads<'_> {
+    /// As a packet.
+    pub fn packet(&self, number: u64) -> Vec<u8> {
+        let nodes = |nodes: &[NodeId]| -> Vec<u8> {
+            let nodes = nodes.iter().take(NODES_MAX);
+            nodes.flat_map(|node| node.0.to_le_bytes()).collect()
+        };
+        let (kind, first, rest) = match self {
+            Self::Begins(bytes, of) => (1, *bytes, nodes(of)),
+            Self::Piece(bytes) => (2, 0, bytes.to_vec()),
+            Self::Ends(is_whole) => (3, u64::from(*is_whole), Vec::new()),
+            Self::More(of) => (4, 0, nodes(of)),
+        };
+        let mut packet = vec![0; 24 + rest.len()];
+        let mut writer = Writer::new(&mut packet);
+        writer.u32(NOBODY.0).u32(kind).u64(number).u64(first);
+        writer.bytes(&rest);
+        packet
+    }
+
+    /// From a packet, with the file's number; `None`: it is about something else.
+    pub fn parse(packet: &[u8]) -> Option<(u64, FromReads<'_>)> {
+        let mut reader = Reader::new(packet);
+        if reader.u32().ok()? != NOBODY.0 {
+            return None;
+        }
+        let (kind, number) = (reader.u32().ok()?, reader.u64().ok()?);
+        let (first, rest) = (reader.u64().ok()?, reader.rest());
+        let said = match kind {
+            1 => FromReads::Begins(first, parse_nodes(rest)),
+            2 => FromReads::Piece(rest),
+            3 => FromReads::Ends(first != 0),
+            4 => FromReads::More(parse_nodes(rest)),
+            _ => return None,
+        };
+        Some((number, said))
+    }
+}
+
+fn parse_nodes(bytes: &[u8]) -> Vec<NodeId> {
+    let (nodes, _) = bytes.as_chunks();
+    let nodes = nodes.iter().map(|node| NodeId(u32::from_le_bytes(*node)));
+    nodes.collect()
+}
+
+/// What has become of a file that many nodes read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cast {
+    /// The number that the worker gave it.
+    pub number: u64,
+    /// What is cast; `None`: nothing is, and the nodes go on reading from the service.
+    pub object: Option<CastObject>,
+    /// The nodes that it is cast to.
+    pub nodes: Vec<NodeId>,
+}
+
+/// The same, as a packet for the worker.
+pub fn cast_packet(cast: &Cast) -> Vec<u8> {
+    let mut packet = NOBODY.0.to_le_bytes().to_vec();
+    packet.extend(u32::from(cast.object.is_some()).to_le_bytes());
+    packet.extend(cast.number.to_le_bytes());
+    packet.extend(cast.object.iter().flat_map(CastObject::to_bytes));
+    let nodes = cast.nodes.iter().take(NODES_MAX);
+    packet.extend(nodes.flat_map(|node| node.0.to_le_bytes()));
+    packet
+}
+
+/// From a packet; `None`: it is a call.
+pub fn parse_cast(packet: &[u8]) -> Option<Cast> {
+    let mut reader = Reader::new(packet);
+    if reader.u32().ok()? != NOBODY.0 {
+        return None;
+    }
+    let is_cast = reader.u32().ok()? != 0;
+    let number = reader.u64().ok()?;
+    let object = match is_cast {
+        true => Some(CastObject::parse(reader.bytes(CastObject::LEN).ok()?)?),
+        false => None,
+    };
+    let nodes = parse_nodes(reader.rest());
+    Some(Cast {
+        number,
+        object,
+        nodes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_files_is_read_as_it_was_written() {
+        let nodes = vec![NodeId(3), NodeId(70_000)];
+        for said in [
+            FromReads::Begins(1 << 40, nodes.clone()),
+            FromReads::Piece(b"abc"),
+            FromReads::Ends(true),
+            FromReads::Ends(false),
+            FromReads::More(nodes.clone()),
+        ] {
+            assert_eq!(FromReads::parse(&said.packet(7)), Some((7, said)));
+        }
+        let reply = reply_packet(Rank(7), 1, &Reply::plain(0));
+        assert_eq!(FromReads::parse(&reply), None);
+        let object = CastObject {
+            id: [9; 32],
+            bytes: 1 << 33,
+        };
+        for object in [None, Some(object)] {
+            let cast = Cast {
+                number: 5,
+                object,
+                nodes: nodes.clone(),
+            };
+            assert_eq!(parse_cast(&cast_packet(&cast)), Some(cast));
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! no other's.
 
 mod attached;
+mod reads;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -15,7 +16,7 @@ use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,15 +24,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use netstack::MAX_DATAGRAM;
 use netstack::files::server::{Counters, Member, Request, Server};
 use netstack::files::{Call, ChannelId, Op, Reply, WORKING};
-use netstack::ids::{JobId, Rank};
+use netstack::ids::{JobId, NodeId, Rank};
 use netstack::time::Instant as NetInstant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 
 use crate::job::JobFiles;
-use crate::message::{self, LEAVES, Setup};
+use crate::message::{self, FromReads, LEAVES, Setup};
 use attached::{Directory, Worker};
+
+pub use crate::message::Cast;
+pub use reads::Read;
+use reads::Receiving;
 
 /// Datagrams taken in before what they caused is sent.
 const BATCH: usize = 128;
@@ -60,6 +65,7 @@ pub struct Service {
     orders: Sender<Order>,
     wake: UnixStream,
     told: Arc<Mutex<Told>>,
+    reads: Mutex<Option<Receiver<Read>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -100,6 +106,7 @@ enum Order {
     Add(JobId, Vec<Member>),
     Leave(JobId, Rank),
     Close(JobId),
+    Cast(JobId, Cast),
     Stop,
 }
 
@@ -133,6 +140,7 @@ impl Service {
         woken.set_nonblocking(true)?;
         let (orders, taken) = channel();
         let told = Arc::<Mutex<Told>>::default();
+        let (takes, reads) = sync_channel(reads::MOST_WAITING);
         let mut engine = Engine {
             socket,
             woken,
@@ -142,6 +150,7 @@ impl Service {
             directory,
             server: Server::new(run_number()),
             jobs: BTreeMap::new(),
+            receiving: Receiving::new(takes),
             ending: Vec::new(),
             unsent: None,
             started: Instant::now(),
@@ -155,6 +164,7 @@ impl Service {
             orders,
             wake,
             told,
+            reads: Mutex::new(Some(reads)),
             thread: Some(thread),
         })
     }
@@ -183,6 +193,18 @@ impl Service {
     /// The job is over: its worker ends.
     pub fn close(&self, job: JobId) {
         self.order(Order::Close(job));
+    }
+
+    /// Files that many nodes read, as they are to be cast; to be asked once. Each is answered with
+    /// [`Self::cast`].
+    pub fn reads(&self) -> Option<Receiver<Read>> {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.take()
+    }
+
+    /// What has become of a file that many nodes of a job read.
+    pub fn cast(&self, job: JobId, cast: Cast) {
+        self.order(Order::Cast(job, cast));
     }
 
     /// What was counted.
@@ -232,6 +254,8 @@ struct Engine {
     lingers_s: u64,
     server: Server,
     jobs: BTreeMap<JobId, Job>,
+    /// Files that many nodes read.
+    receiving: Receiving,
     /// Workers of jobs that are over, and until when they may live.
     ending: Vec<(Worker, Instant)>,
     /// A datagram that the socket had no room for.
@@ -296,6 +320,7 @@ impl Engine {
                 Ok(Order::Add(job, members)) => self.add(job, members),
                 Ok(Order::Leave(job, rank)) => self.leave(job, rank),
                 Ok(Order::Close(job)) => self.close(job),
+                Ok(Order::Cast(job, cast)) => self.tell_worker(job, &cast),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
                 Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
             }
@@ -371,6 +396,7 @@ impl Engine {
         if let Some(worker) = worker {
             worker.take(&Request {
                 channel: ChannelId { job, rank },
+                node: NodeId(0),
                 number: LEAVES,
                 done: LEAVES,
                 call: Call::new(Op::Close, WORKING),
@@ -378,8 +404,17 @@ impl Engine {
         }
     }
 
+    /// Tells the worker of a job what has become of a file; one that is gone has forgotten it.
+    fn tell_worker(&mut self, job: JobId, cast: &Cast) {
+        let worker = self.jobs.get_mut(&job).and_then(|job| job.worker.as_mut());
+        if let Some(worker) = worker {
+            worker.tell(cast);
+        }
+    }
+
     fn close(&mut self, job: JobId) {
         self.server.close(job);
+        self.receiving.forget(job);
         if let Some(worker) = self.jobs.remove(&job).and_then(|job| job.worker) {
             self.directory.remove(job);
             self.ending.push((worker, Instant::now() + GRACE));
@@ -492,7 +527,8 @@ impl Engine {
     /// Takes what a worker has said.
     fn collect(&mut self, id: JobId, packet: &mut [u8]) {
         let mut is_reset = false;
-        loop {
+        // What is left is heard at the next look.
+        for _ in 0..BATCH {
             let Some(job) = self.jobs.get_mut(&id) else {
                 return;
             };
@@ -512,6 +548,13 @@ impl Engine {
                     }
                 },
                 Ok(length) => {
+                    if let Some((number, said)) = FromReads::parse(&packet[..length]) {
+                        let told = self.receiving.heard(&self.directory, id, number, said);
+                        if let Some(refused) = told {
+                            worker.tell(&refused);
+                        }
+                        continue;
+                    }
                     if let Ok((rank, number, reply)) = message::parse_reply(&packet[..length])
                         && worker.open.remove(&(rank, number))
                     {
@@ -541,6 +584,7 @@ impl Engine {
             return;
         };
         self.server.begin_again(id);
+        self.receiving.forget(id);
         self.ending.push((worker, Instant::now()));
         let why = why.unwrap_or_else(|| {
             "the process that carried its calls out has ended; calls under way gave EIO".to_owned()

@@ -17,7 +17,7 @@ pub const BYTES: usize = 64 * 1024;
 const MOST: usize = 4;
 /// How old what is kept may be, in microseconds: as long as file systems of networks are without
 /// news of a change (Linux's NFS, acregmin: 3 s).
-const FRESH_US: u64 = 1_000_000;
+pub(super) const FRESH_US: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
 struct Kept {

@@ -8,6 +8,7 @@
 //! | [`NodeFile`] | the small files of the node |
 //! | [`Origins`] | how files of an I/O service are opened again |
 //! | [`ReadAhead`] | what was read of them beyond what the program asked for |
+//! | [`CastFiles`] | which of them are in the node's memory |
 //! | [`shared_memory`] | shared memory objects: what a program makes in `/dev/shm` |
 //! | [`temporary`] | what the ranks of a job make in `/tmp` |
 //! | [`channels`] | pipes, event counters and epolls |
@@ -26,6 +27,7 @@
 //! Invariant: a path leads nowhere but to these; no answer depends on what other jobs have.
 
 mod ahead;
+mod cast;
 pub mod channels;
 mod descriptors;
 mod epoll;
@@ -42,6 +44,7 @@ use alloc::vec::Vec;
 
 use crate::objects::ObjectId;
 pub use ahead::{BYTES as AHEAD_BYTES, ReadAhead};
+pub use cast::{CastFile, CastFiles};
 pub use channels::ChannelId;
 pub use descriptors::{DESCRIPTORS_MAX, Description, Descriptors, Held, Opened, Shipped};
 use hearth_abi::errno::Errno;

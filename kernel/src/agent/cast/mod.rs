@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`store`] | where blocks are: the store of objects, pages of programs |
 //! | [`table`] | the connection tables of jobs |
+//! | [`reads`] | files of I/O services that ranks of jobs read |
 //!
 //! Neighbours: `agent::node` moves datagrams and asks for deadlines, `netstack::broadcast` decides,
 //! `process` takes pages of a program's image from the store.
@@ -16,6 +17,7 @@
 //! [`REANNOUNCED_WITHIN`] after the control node that announced it was replaced; without a cast
 //! under way there is no deadline, and the node sleeps.
 
+mod reads;
 pub mod store;
 pub mod table;
 
@@ -39,6 +41,7 @@ use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
 use crate::net;
 use crate::process::services::CastPage;
+use reads::Reads;
 use store::{CastStore, Places, part_of};
 use table::Tables;
 
@@ -88,6 +91,15 @@ enum Kind {
     File,
     /// Of a job, and bytes a second of its nodes' links.
     Table(JobId, u64),
+    /// A file of an I/O service, for ranks of a job.
+    Read(JobId),
+}
+
+impl Kind {
+    /// Whether it goes when a running program needs the memory.
+    const fn gives_way(self) -> bool {
+        matches!(self, Self::Program | Self::Read(_))
+    }
 }
 
 /// Casts on this node.
@@ -97,6 +109,7 @@ pub struct Casts {
     key: Option<Key>,
     entries: Vec<Entry>,
     tables: Tables,
+    reads: Reads,
     /// Unfinished objects of an earlier run of the control node, and when they go.
     lapsed: Vec<(ObjectId, Instant)>,
     /// Data blocks stored since the start.
@@ -228,7 +241,7 @@ impl Casts {
                     ..
                 } => {
                     let about = (&purpose, rate, plan_bytes);
-                    self.announced(now, cast, &object, about, places);
+                    self.announced(now, cast, &object, about, places, wanted);
                 }
                 MemberEvent::Stored { .. } => {
                     self.stored += 1;
@@ -255,7 +268,7 @@ impl Casts {
         core::mem::take(&mut self.news)
     }
 
-    /// Where a page of an image is.
+    /// Where a page of an object is that gives way: of an image, or of a file that ranks read.
     pub fn page(&self, id: &ObjectId, page: u64, objects: &Objects) -> CastPage {
         if objects.page(&DirectMap, id, page).is_some() {
             return CastPage::Here;
@@ -274,7 +287,7 @@ impl Casts {
         }
     }
 
-    /// A program waits for a page of its image that is coming.
+    /// A program waits for a page that is coming.
     pub fn want(&mut self, now: Instant, id: &ObjectId, page: u64) {
         let arriving = |entry: &&Entry| entry.id == *id && !entry.complete;
         if let (Some(entry), Some(member)) = (self.entries.iter().find(arriving), &mut self.member)
@@ -288,15 +301,16 @@ impl Casts {
         &self.tables
     }
 
-    /// The job has ended, or will not begin: its table goes.
+    /// The job has ended, or will not begin: its table goes, and what its ranks read.
     pub fn close_job(&mut self, job: JobId, objects: &mut Objects) {
         self.tables.close(job, objects);
+        self.reads.close(job, objects);
     }
 
     /// Lets go of images that arrive: a running program needs the memory. Their casts fail here.
     pub fn let_go_of_images(&mut self) {
         for entry in &mut self.entries {
-            if entry.kind == Kind::Program {
+            if entry.kind.gives_way() {
                 entry.held = None;
             }
         }
@@ -329,11 +343,13 @@ impl Casts {
         object: &Object,
         (purpose, rate, plan_bytes): (&Purpose, u64, u64),
         places: &mut Places<'_>,
+        wanted: &dyn Fn(JobId) -> bool,
     ) {
         let kind = match purpose {
             Purpose::Program => Kind::Program,
             Purpose::File { .. } => Kind::File,
             Purpose::Table { job } => Kind::Table(*job, rate),
+            Purpose::Read { job } => Kind::Read(*job),
         };
         let id = ObjectId(object.id);
         // A cast that is announced anew goes on with what is here.
@@ -352,8 +368,10 @@ impl Casts {
             Kind::Program if places.is_warm(&id) => Want::Nothing,
             _ => Want::All,
         };
+        // Nobody would take it away again.
+        let is_late = matches!(kind, Kind::Read(job) if !wanted(job));
         let placed = match want {
-            _ if !room => Err(objects::Refused::TooMany),
+            _ if !room || is_late => Err(objects::Refused::TooMany),
             Want::Nothing => Ok(()),
             Want::All => place(places, object, kind),
         };
@@ -369,6 +387,9 @@ impl Casts {
             return;
         }
         self.lapsed.retain(|(lapsed, _)| *lapsed != id);
+        if let Kind::Read(job) = kind {
+            self.reads.put(job, id, places.objects);
+        }
         self.entries.push(Entry {
             cast,
             id,
@@ -404,8 +425,8 @@ impl Casts {
         self.news = true;
         match (entry.kind, entry.held.take()) {
             (Kind::Table(job, rate), Some(held)) => self.tables.put((job, rate), held, wanted),
-            // An image may go from now on; files stay by themselves.
-            (Kind::Program | Kind::File, _) | (Kind::Table(..), None) => {}
+            // What gives way may go from now on; files stay by themselves.
+            (Kind::Program | Kind::File | Kind::Read(_), _) | (Kind::Table(..), None) => {}
         }
     }
 
@@ -491,7 +512,7 @@ fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), obj
     let id = ObjectId(object.id);
     let mut kept = match kind {
         Kind::File => Kept::File,
-        Kind::Program | Kind::Table(..) => Kept::Image,
+        Kind::Program | Kind::Table(..) | Kind::Read(_) => Kept::Image,
     };
     if let Some(view) = places.objects.find(&id) {
         // What is a file stays one, also when the same bytes are cast as a program.

@@ -200,6 +200,14 @@ impl NodeServices for Node {
         self.casts.want(time::now(), &id, page);
     }
 
+    fn read_page(&self, id: &ObjectId, page: u64) -> CastPage {
+        self.casts.page(id, page, &self.objects)
+    }
+
+    fn want_read(&mut self, id: &ObjectId, page: u64) {
+        self.casts.want(time::now(), id, page);
+    }
+
     fn cast_progress(&self) -> u64 {
         self.casts.progress()
     }

@@ -8,6 +8,7 @@
 //! program ends; nothing it passes can do harm to the node.
 
 mod buffers;
+mod cast_reads;
 mod channel;
 mod descriptor;
 mod epoll;

@@ -18,13 +18,17 @@ use hearth_abi::errno::Errno;
 use hearth_abi::linux::open;
 use kernel_core::files::{AHEAD_BYTES, Held, Identity, Opened, Opening, Place, Shipped};
 use netstack::files::{
-    BOOT_LEN, Call, MAX_TRANSFER, METADATA_LEN, Metadata, NOT_CARRIED_OUT, Op, Reply, WORKING,
+    BOOT_LEN, Call, MAX_TRANSFER, METADATA_LEN, Metadata, NOT_CARRIED_OUT, Op, Reply, TAKES_CAST,
+    WORKING,
 };
+use netstack::time::Instant;
 
 use super::buffers::Buffers;
+use super::cast_reads::FromCast;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::process::thread::Progress;
+use crate::shipping::Shipping;
 use crate::time;
 
 /// Pieces of one read or write that are under way at once: enough that the link does not fall idle
@@ -38,15 +42,15 @@ const LITTLE_BYTES: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::process) struct Transfer {
     /// What it reads or writes, as it was opened at first.
-    file: Shipped,
+    pub(super) file: Shipped,
     held: Held,
     /// It moves the position of the description.
     moves: bool,
     /// Where in the file it begins.
-    base: u64,
+    pub(super) base: u64,
     /// Bytes that were asked for, and that are done.
-    asked: u64,
-    done: u64,
+    pub(super) asked: u64,
+    pub(super) done: u64,
     /// The pieces under way, in order: number of the call, bytes.
     pieces: [Option<(u64, u32)>; PIECES],
     /// No more is asked for: the file has ended, or this error has come.
@@ -56,6 +60,14 @@ pub(in crate::process) struct Transfer {
     end: Option<u64>,
     /// Changes that were known when more was asked for than the program wants.
     changes: Option<u64>,
+    /// When it began, in microseconds, and the changes that were known then.
+    pub(super) begun: (u64, u64),
+    /// It reads from the node's memory.
+    pub(super) from_cast: Option<FromCast>,
+    /// The service is to answer with bytes.
+    pub(super) is_plain: bool,
+    /// Nothing is asked for before this time.
+    pub(super) asks_at: Instant,
 }
 
 impl Transfer {
@@ -72,6 +84,14 @@ impl Transfer {
     fn pop(&mut self) {
         self.pieces.rotate_left(1);
         self.pieces[PIECES - 1] = None;
+    }
+
+    /// Nobody waits for the pieces that are under way: they are asked for once more.
+    pub(super) fn forget_pieces(&mut self, shipping: &mut Shipping) {
+        for (number, _) in self.pieces.iter_mut().filter_map(Option::take) {
+            shipping.forget(time::now(), number);
+        }
+        self.asked = self.done;
     }
 
     fn stop(&mut self, errno: Errno) {
@@ -259,6 +279,7 @@ impl Current<'_> {
             return;
         };
         self.process.files.ahead.forget(shipped);
+        self.process.files.cast.forget(shipped);
         let origins = &mut self.process.files.origins;
         let opening = origins.opening(shipped);
         let gone = origins.remove(shipped);
@@ -306,6 +327,7 @@ impl Current<'_> {
     ) -> Result<u64, Stop> {
         self.move_shipped(fd, offset, |current, transfer| {
             current.read_kept(transfer, to)?;
+            current.find_cast(transfer);
             current.read_pieces(shipped, transfer, to)
         })
     }
@@ -382,6 +404,10 @@ impl Current<'_> {
             error: None,
             end: None,
             changes: None,
+            begun: (time::now().as_micros(), self.process.files.ahead.changes()),
+            from_cast: None,
+            is_plain: false,
+            asks_at: Instant::ZERO,
         })
     }
 
@@ -433,7 +459,24 @@ impl Current<'_> {
         let goes_on = transfer.moves && wanted < AHEAD_BYTES as u64;
         let file = goes_on.then_some(transfer.file);
         loop {
+            if let Some(mut from) = transfer.from_cast {
+                let read = self.read_cast(transfer, &mut from, wanted, to);
+                transfer.from_cast = Some(from);
+                match read {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => self.leave_cast(transfer, from),
+                    Err(Stop::Errno(errno)) => {
+                        transfer.stop(errno);
+                        return Ok(());
+                    }
+                    Err(stop) => return Err(stop),
+                }
+                continue;
+            }
             if let Some((number, run, reply)) = self.first_reply(transfer)? {
+                if self.take_cast(transfer, &reply) {
+                    continue;
+                }
                 let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes as usize);
                 let arrived = result_of(&reply).map(|_| reply.output.len().min(asked));
                 let copied = match arrived {
@@ -468,6 +511,9 @@ impl Current<'_> {
                 transfer.pop();
                 continue;
             }
+            if transfer.count() == 0 && time::now() < transfer.asks_at {
+                return Err(Stop::news_until(transfer.asks_at));
+            }
             if let Some(bytes) = self.next_piece(transfer, wanted, PIECES)? {
                 // A bad buffer is an error before it costs a call.
                 let end = transfer.asked + u64::from(bytes);
@@ -487,8 +533,9 @@ impl Current<'_> {
                     true => AHEAD_BYTES,
                     false => (room - transfer.asked) as usize,
                 };
+                let takes = !transfer.is_plain && self.process.files.cast.takes(transfer.file);
                 let call = Call::new(Op::Read, shipped.handle)
-                    .with_words([at])
+                    .with_words([at, if takes { TAKES_CAST } else { 0 }])
                     .with_room(bytes);
                 self.ship_piece(transfer, call, (room - transfer.asked) as u32)?;
                 continue;
@@ -567,10 +614,7 @@ impl Current<'_> {
             return Ok(None);
         };
         if reply.result == NOT_CARRIED_OUT {
-            for (number, _) in transfer.pieces.iter_mut().filter_map(Option::take) {
-                shipping.forget(time::now(), number);
-            }
-            transfer.asked = transfer.done;
+            transfer.forget_pieces(shipping);
             return Err(Stop::news_until(time::now()));
         }
         Ok(Some((number, run, reply)))
@@ -612,13 +656,13 @@ impl Current<'_> {
         }
     }
 
-    fn shipping(&mut self) -> Result<&mut crate::shipping::Shipping, Errno> {
+    pub(super) fn shipping(&mut self) -> Result<&mut Shipping, Errno> {
         self.services.shipping().ok_or(Errno::EIO)
     }
 }
 
 /// So many bytes, if they are there in one piece.
-fn zeroed(bytes: usize) -> Option<Vec<u8>> {
+pub(super) fn zeroed(bytes: usize) -> Option<Vec<u8>> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(bytes).ok()?;
     buffer.resize(bytes, 0);

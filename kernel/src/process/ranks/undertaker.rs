@@ -9,7 +9,7 @@
 
 use kernel_core::addr::{PhysAddr, VirtAddr};
 use kernel_core::files::temporary::Temporary;
-use kernel_core::objects::Objects;
+use kernel_core::objects::{ObjectId, Objects};
 use kernel_core::retention::WarmTable;
 use kernel_core::threads::Core;
 use netstack::ids::{CallId, LocalRank, Rank, RequestId};
@@ -187,6 +187,14 @@ impl NodeServices for Undertaker<'_, '_> {
 
     fn is_asked_beside(&self, offset: u64) -> bool {
         self.present().is_asked_beside(offset)
+    }
+
+    fn read_page(&self, id: &ObjectId, page: u64) -> CastPage {
+        self.present().read_page(id, page)
+    }
+
+    fn want_read(&mut self, id: &ObjectId, page: u64) {
+        self.node().want_read(id, page);
     }
 
     fn cast_progress(&self) -> u64 {

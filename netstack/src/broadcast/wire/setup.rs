@@ -43,7 +43,7 @@ pub(super) fn length(setup: &Setup) -> usize {
     let purpose = match &setup.purpose {
         Purpose::Program => 1,
         Purpose::File { name } => 2 + name.len(),
-        Purpose::Table { .. } => 9,
+        Purpose::Table { .. } | Purpose::Read { .. } => 9,
     };
     let scheme = match &setup.scheme {
         Scheme::Auto | Scheme::Mesh | Scheme::DoubleTree => 1,
@@ -142,6 +142,9 @@ fn emit_purpose(purpose: &Purpose, writer: &mut Writer<'_>) {
         Purpose::Table { job } => {
             writer.u8(3).u64(job.0);
         }
+        Purpose::Read { job } => {
+            writer.u8(4).u64(job.0);
+        }
     }
 }
 
@@ -159,6 +162,10 @@ fn parse_purpose(reader: &mut Reader<'_>) -> Result<Purpose, Error> {
         }
         3 => match JobId::from_wire(reader.u64()?) {
             Some(job) => Ok(Purpose::Table { job }),
+            None => Err(Error::BadValue),
+        },
+        4 => match JobId::from_wire(reader.u64()?) {
+            Some(job) => Ok(Purpose::Read { job }),
             None => Err(Error::BadValue),
         },
         _ => Err(Error::BadValue),

@@ -50,6 +50,7 @@ fn purpose() -> impl Strategy<Value = Purpose> {
             .prop_filter("a directory", |name| name != "." && name != "..")
             .prop_map(|name| Purpose::File { name }),
         (1_u64..).prop_map(|job| Purpose::Table { job: JobId(job) }),
+        (1_u64..).prop_map(|job| Purpose::Read { job: JobId(job) }),
     ]
 }
 

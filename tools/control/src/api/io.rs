@@ -9,13 +9,17 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
+use netstack::ids::{JobId, NodeId};
 
 use super::types::IoServiceInfo;
-use super::{Api, Refusal};
+use super::{Api, Refusal, programs};
+use crate::casts::shelf::Content;
 use crate::control::Shared;
 use crate::io_service::NotJoined;
-use crate::io_service::joined::{Orders, POLL, Poll, Polled};
+use crate::io_service::joined::{self, Orders, POLL, Poll, Polled};
+use crate::io_service::reads::{self, ReadAnswer, ReadFile};
 use crate::principal::By;
+use crate::{blocking, secrets};
 
 /// The I/O services, and the nodes of each.
 #[utoipa::path(get, path = "/v1/io", tag = "nodes", responses((status = 200, body = Vec<IoServiceInfo>)))]
@@ -69,6 +73,36 @@ pub async fn poll(
             }));
         }
     }
+}
+
+/// Have a file cast that many nodes of a job read from an I/O service.
+#[utoipa::path(post, path = "/v1/io/reads", tag = "nodes", request_body = ReadFile, responses((status = 200, body = ReadAnswer)))]
+pub async fn read(
+    State(api): State<Api>,
+    Extension(by): Extension<By>,
+    Json(request): Json<ReadFile>,
+) -> Result<Json<ReadAnswer>, Refusal> {
+    by.operator()?;
+    let service = joined::address(&request.service).map_err(Refusal::bad_request)?;
+    let content = match &request.object {
+        None => None,
+        Some(object) => {
+            let hash = programs::parse_hash(object)?;
+            let found = api.shared.programs.find_for(&by, &hash).await;
+            let program = found.ok_or_else(|| programs::unknown_program(&hash))?;
+            let reading = program.clone();
+            let described = blocking::run(move || reading.describe()).await;
+            let described = described.map_err(|error| Refusal::bad_request(error.to_string()))?;
+            Some((described, Content::Cached(program)))
+        }
+    };
+    let nodes: Vec<NodeId> = request.nodes.iter().copied().map(NodeId).collect();
+    let key = (JobId(request.job), service, request.number);
+    let object = reads::cast(&api.shared, key, content, &nodes);
+    Ok(Json(ReadAnswer {
+        object: object.map(|object| secrets::encode_hex(&object.id)),
+        bytes: object.map_or(0, |object| object.bytes),
+    }))
 }
 
 fn refused(error: NotJoined) -> Refusal {

@@ -143,6 +143,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(nodes::log))
         .routes(routes!(io::list))
         .routes(routes!(io::poll))
+        .routes(routes!(io::read))
         .routes(routes!(past::events))
         .routes(routes!(lists::timeline))
         .routes(routes!(past::jobs, jobs::submit))

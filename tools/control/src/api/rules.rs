@@ -54,6 +54,7 @@ pub const RULES: &[(&str, &str, Need)] = &[
     ("GET", "/v1/io", Need::Look),
     // The answer has keys.
     ("POST", "/v1/io/poll", Need::Operate),
+    ("POST", "/v1/io/reads", Need::Operate),
     ("GET", "/v1/jobs", Need::Look),
     ("POST", "/v1/jobs", Need::Use),
     ("GET", "/v1/jobs/{id}", Need::Look),

@@ -105,6 +105,7 @@ impl Casts {
                 What::File { name, .. } => Purpose::File { name: name.clone() },
                 What::Program { .. } => Purpose::Program,
                 What::Table { job } => Purpose::Table { job: JobId(*job) },
+                What::Read { job } => Purpose::Read { job: JobId(*job) },
             },
             job: cast.what.job().map(JobId),
             members,

@@ -42,6 +42,11 @@ pub enum What {
         /// The job.
         job: u64,
     },
+    /// A file of an I/O service that nodes of a job read.
+    Read {
+        /// The job.
+        job: u64,
+    },
 }
 
 impl What {
@@ -49,7 +54,7 @@ impl What {
     pub fn job(&self) -> Option<u64> {
         match self {
             What::File { job, .. } => *job,
-            What::Program { job, .. } | What::Table { job } => Some(*job),
+            What::Program { job, .. } | What::Table { job } | What::Read { job } => Some(*job),
         }
     }
 
@@ -63,6 +68,7 @@ impl What {
         match self {
             What::File { name, .. } | What::Program { name, .. } => name.clone(),
             What::Table { job } => format!("connection table of job {job}"),
+            What::Read { job } => format!("what nodes of job {job} read"),
         }
     }
 
@@ -71,6 +77,7 @@ impl What {
             What::File { .. } => CastKind::File,
             What::Program { .. } => CastKind::Program,
             What::Table { .. } => CastKind::Table,
+            What::Read { .. } => CastKind::Read,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cast::{Asker, Cast, Fate};
+use super::cast::{Asker, Cast, Fate, What};
 use super::{Casts, figures};
 use crate::api::types::{CastInfo, CastState};
 use crate::events::{Event, Severity};
@@ -43,7 +43,9 @@ pub fn event(cast: &Cast, info: &CastInfo) -> Option<Event> {
         }
     };
     // Every job has a table, and every cold one its program: what went well is in the job's report.
-    if !cast.what.is_file() && severity == Severity::Info {
+    // What nodes read they have from the service where it does not come.
+    let is_read = matches!(cast.what, What::Read { .. });
+    if is_read || !cast.what.is_file() && severity == Severity::Info {
         return None;
     }
     let event = Event::new(severity, "cast-ended", text);

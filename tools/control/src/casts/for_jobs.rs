@@ -236,6 +236,7 @@ impl Casts {
     /// A job is over: what is on its way for it is not needed.
     pub fn job_over(&mut self, now: Instant, job: u64) {
         self.give_up(now, job);
+        self.reads.forget(job);
         let own = self
             .under_way
             .values()

@@ -334,3 +334,37 @@ fn a_silent_node_with_other_casts_may_have_waited_for_room() {
         assert_eq!(reason.contains("room"), has_another);
     }
 }
+
+/// What nodes of a job read is cast to those that read it, those that come later included, and to
+/// nobody once the job is over. It is no file that others could ask for.
+#[test]
+fn what_nodes_of_a_job_read_is_cast_to_them_while_the_job_is_there() {
+    let mut lab = Lab::new(2);
+    lab.deaf.clear();
+    let key = (5, peer(None).addr, 1);
+    let described = Arc::new(Described::of_bytes(CONTENT).unwrap());
+    let content = || Some((described.clone(), Content::Bytes(CONTENT.into())));
+    assert_eq!(
+        lab.casts.cast_read(lab.now, key, None, &[0]),
+        None,
+        "which?"
+    );
+    let object = lab.casts.cast_read(lab.now, key, content(), &[0]).unwrap();
+    assert_eq!(
+        (object.id, object.bytes),
+        (described.object.id, CONTENT.len() as u64)
+    );
+    lab.until("it is there", |lab| lab.info().state == CastState::Done);
+    assert_eq!(lab.info().nodes, "n0");
+    // One that comes when the first cast is over has another, from who holds it.
+    assert_eq!(lab.casts.cast_read(lab.now, key, None, &[1]), Some(object));
+    lab.until("it is there, too", |lab| {
+        let info = lab.casts.get(lab.now, CAST + 1, None).unwrap();
+        info.state == CastState::Done && info.nodes == "n1"
+    });
+    assert!(lab.casts.files.names_of(&object.id).is_empty());
+    let events = lab.casts.take_events();
+    assert!(events.is_empty(), "nobody has asked for it: {events:?}");
+    lab.casts.job_over(lab.now, key.0);
+    assert_eq!(lab.casts.cast_read(lab.now, key, None, &[1]), None);
+}

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -21,7 +22,7 @@ use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Global, block_on, print_json, print_text, serve_command, table};
+use super::{Global, block_on, io_reads, print_json, print_text, serve_command, table};
 use crate::api::types::{IoServiceInfo, IoState};
 use crate::client::{Client, RequestError};
 use crate::io_service::joined::{
@@ -109,8 +110,10 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
         lingers_s: LINGERS_S,
     };
     let service = Service::start_on(socket, workers).context("cannot start the I/O service")?;
-    let mut joins = Joins::new(service, options.listen)?;
+    let service = Arc::new(service);
+    let mut joins = Joins::new(service.clone(), options.listen)?;
     block_on(async move {
+        io_reads::start(client.clone(), service, options.listen);
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
@@ -136,7 +139,7 @@ fn open(listen: SocketAddrV4, interface: Option<&str>) -> anyhow::Result<UdpSock
 
 /// A service that has joined a control node.
 struct Joins {
-    service: Service,
+    service: Arc<Service>,
     poll: Poll,
     jobs: BTreeSet<JobId>,
     /// The control node does not answer, and that has been said.
@@ -144,7 +147,7 @@ struct Joins {
 }
 
 impl Joins {
-    fn new(service: Service, listen: SocketAddrV4) -> anyhow::Result<Self> {
+    fn new(service: Arc<Service>, listen: SocketAddrV4) -> anyhow::Result<Self> {
         let mut run = [0; 8];
         getrandom::fill(&mut run)
             .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;

@@ -18,6 +18,7 @@ mod faults;
 mod hosted;
 mod image;
 mod io;
+mod io_reads;
 mod job_options;
 mod lists;
 mod man;

@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
+use std::sync::mpsc::Receiver;
 
 use hearth_io::service::Problem;
-use hearth_io::{JobFiles, Service};
+use hearth_io::{Cast, JobFiles, Read, Service};
 use netstack::control::Endpoint;
 use netstack::files::ChannelId;
 use netstack::files::server::Member;
@@ -421,6 +422,29 @@ impl IoServices {
                 };
                 joined.iter().map(info).collect()
             }
+        }
+    }
+
+    /// Where the service of this process is.
+    pub fn own_address(&self) -> Option<SocketAddrV4> {
+        match &self.kind {
+            Kind::Own(service) => Some(service.address()),
+            _ => None,
+        }
+    }
+
+    /// Files that many nodes read from the service of this process; to be asked once.
+    pub fn reads(&self) -> Option<Receiver<Read>> {
+        match &self.kind {
+            Kind::Own(service) => service.reads(),
+            _ => None,
+        }
+    }
+
+    /// What has become of such a file of a job.
+    pub fn tell_cast(&self, job: JobId, cast: Cast) {
+        if let Kind::Own(service) = &self.kind {
+            service.cast(job, cast);
         }
     }
 

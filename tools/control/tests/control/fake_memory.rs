@@ -66,7 +66,10 @@ impl Memory {
         );
         let data = coming.data.clone();
         match &coming.purpose {
-            Purpose::Program => drop(self.images.insert(coming.object.id, data)),
+            // Both give way.
+            Purpose::Program | Purpose::Read { .. } => {
+                self.images.insert(coming.object.id, data);
+            }
             Purpose::File { .. } => drop(self.files.insert(coming.object.id, data)),
             Purpose::Table { .. } => self.table = data,
         }

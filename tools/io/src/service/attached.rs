@@ -23,7 +23,7 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::fair::Queue;
-use crate::message::{self, Setup};
+use crate::message::{self, Cast, NOBODY, Setup};
 use crate::worker;
 
 /// How long a worker that is found may take to say that it serves. It does nothing else then.
@@ -53,6 +53,11 @@ impl Directory {
             return Err(io::Error::new(ErrorKind::PermissionDenied, text));
         }
         Ok(Self(directory))
+    }
+
+    /// The directory, open.
+    pub fn descriptor(&self) -> &OwnedFd {
+        &self.0
     }
 
     /// A name of a job's socket that is short, as names of sockets must be.
@@ -178,18 +183,27 @@ impl Worker {
     pub fn take(&mut self, request: &Request) {
         let (rank, number) = (request.channel.rank, request.number);
         self.open.insert((rank, number));
-        let packet = message::call_packet(rank, number, request.done, &request.call);
+        let packet = message::call_packet(request);
         self.queue.push(rank, packet);
+    }
+
+    /// What has become of a file that many nodes read.
+    pub fn tell(&mut self, cast: &Cast) {
+        self.queue.push(NOBODY, message::cast_packet(cast));
     }
 
     /// Gives the worker what it takes. One that is gone takes nothing: what it said last is read
     /// before its end.
     pub fn give(&mut self) {
         while let Some(packet) = self.queue.front() {
+            let is_call = message::parse_cast(packet).is_none();
             if self.socket.send(packet).is_err() {
                 break;
             }
             self.queue.pop();
+            if !is_call {
+                self.queue.done(NOBODY);
+            }
         }
     }
 

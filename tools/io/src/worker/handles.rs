@@ -142,6 +142,14 @@ impl Handles {
         Ok(files.lockers.remove(&closed.id))
     }
 
+    /// Ranks that have this file open.
+    pub fn ranks_with(&self, id: FileId) -> Vec<Rank> {
+        let ranks = self.ranks();
+        let has = |files: &Files| files.files.values().any(|open| open.id == id);
+        let with = ranks.iter().filter(|(_, files)| has(files));
+        with.map(|(rank, _)| *rank).collect()
+    }
+
     /// The open file through which a rank locks parts of the file that it has under this number:
     /// locks of one rank are then never in each other's way. It is the one that was used before,
     /// or one that reads and writes, as `does_both` says.

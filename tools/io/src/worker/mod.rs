@@ -14,6 +14,7 @@
 //! | [`known`] | which calls have been carried out |
 //! | [`calls`] | carrying one out |
 //! | [`handles`], [`listing`] | open files, and lists of directories |
+//! | [`reads`] | files that many nodes read at once |
 //!
 //! Invariant: nothing of a call is looked at before the process is shut in and is the job's user.
 
@@ -23,13 +24,14 @@ mod handles;
 mod known;
 mod link;
 mod listing;
+mod reads;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstack::files::Reply;
+use netstack::files::{CastObject, IS_CAST, Op, Reply, TAKES_CAST};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use socket2::Socket;
@@ -38,6 +40,7 @@ use crate::message::{self, Setup};
 use handles::Handles;
 use known::{Coming, Known};
 use link::Link;
+use reads::{Answer, Reads};
 
 /// Threads that carry calls out: each waits for a disk most of the time.
 const THREADS: usize = 16;
@@ -87,7 +90,7 @@ fn serve(listener: &Socket, first: &Arc<UnixDatagram>) -> Result<(), String> {
     let boot = this_boot()?;
     let working = enclosure::enter(&setup)?;
     let handles = Handles::new(working, boot);
-    let (link, known) = (Link::default(), Known::default());
+    let (link, known, reads) = (Link::default(), Known::default(), Reads::default());
     let ready = message::ready_packet(setup.run);
     first.send(&ready).map_err(|error| error.to_string())?;
     link.connect(Arc::clone(first));
@@ -97,7 +100,7 @@ fn serve(listener: &Socket, first: &Arc<UnixDatagram>) -> Result<(), String> {
             let thread = std::thread::Builder::new();
             // Where the user may have no more of them, fewer serve.
             if thread
-                .spawn_scoped(scope, || work(&link, &known, &handles))
+                .spawn_scoped(scope, || work(&link, &known, &handles, &reads))
                 .is_err()
             {
                 break;
@@ -186,7 +189,7 @@ fn this_boot() -> Result<u64, String> {
 }
 
 /// What one thread does.
-fn work(link: &Link, known: &Known, handles: &Handles) {
+fn work(link: &Link, known: &Known, handles: &Handles, reads: &Reads) {
     // A directory of its own to work in, for the one call that needs that.
     let own_directory = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).is_ok();
     let mut packet = vec![0; message::MAX];
@@ -197,6 +200,10 @@ fn work(link: &Link, known: &Known, handles: &Handles) {
             if &packet[..length] == message::END {
                 return link.end();
             }
+            if let Some(cast) = message::parse_cast(&packet[..length]) {
+                reads.cast(&cast);
+                continue;
+            }
             let Ok(asked) = message::parse_call(&packet[..length]) else {
                 break;
             };
@@ -205,11 +212,22 @@ fn work(link: &Link, known: &Known, handles: &Handles) {
                 message::LEAVES => Coming::New,
                 _ => known.begin(rank, number, asked.done),
             };
+            let mut wanted = None;
             let reply = match coming {
                 Coming::New => {
-                    let reply = calls::carry_out(handles, rank, call, own_directory);
-                    let reply =
-                        reply.unwrap_or_else(|errno| Reply::plain(-i64::from(errno as i32)));
+                    let answer;
+                    (answer, wanted) = answer_of(handles, reads, &asked);
+                    let reply = match answer {
+                        Answer::Bytes => {
+                            let reply = calls::carry_out(handles, rank, call, own_directory);
+                            reply.unwrap_or_else(|errno| Reply::plain(-i64::from(errno as i32)))
+                        }
+                        Answer::Coming => Reply::plain(IS_CAST),
+                        Answer::Cast(object) => Reply {
+                            result: IS_CAST,
+                            output: object.to_bytes(),
+                        },
+                    };
                     known.end(rank, number, call.op, &reply);
                     reply
                 }
@@ -220,6 +238,30 @@ fn work(link: &Link, known: &Known, handles: &Handles) {
                 Coming::Over => Reply::plain(-i64::from(nix::errno::Errno::EIO as i32)),
             };
             link.send(&message::reply_packet(rank, number, &reply));
+            // Nobody waits for this thread any more.
+            if let Some(wanted) = wanted {
+                reads.hand_over(link, wanted);
+            }
         }
+    }
+}
+
+/// How a call is answered, by a cast only where it is a read, and what the service is to be told.
+fn answer_of(
+    handles: &Handles,
+    reads: &Reads,
+    asked: &message::Asked,
+) -> (Answer, Option<reads::Wanted>) {
+    let (rank, call) = (asked.rank, &asked.call);
+    if call.op == Op::Open {
+        reads.know(rank, asked.node);
+    }
+    let takes = call.op == Op::Read && call.words[1] & TAKES_CAST != 0;
+    let open = handles.get(rank, call.handles[0]);
+    match open {
+        Ok(open) if takes && call.room as usize >= CastObject::LEN => {
+            reads.read(handles, (rank, asked.node), &open, call.room.into())
+        }
+        _ => (Answer::Bytes, None),
     }
 }

@@ -1,7 +1,8 @@
 //! `cargo xtask bench files`: files of the user, read and written by ranks on real kernels in QEMU.
 //! Cases `bulk-NODES/RATE/write` and `/read` are behind limited links, as a ratio to what the
 //! service's link needs for the bytes; `bulk-NODES-by-2/...` have two services, each with a link of
-//! its own; cases `small/WHAT` count round trips, and `counted/WHAT` instructions of the node.
+//! its own; in `bulk-NODES/RATE/same` all nodes read one file, whose bytes count once; cases
+//! `small/WHAT` count round trips, and `counted/WHAT` instructions of the node.
 //! Cases `nfs/...` and `nfs-best/...` are Linux guests and nfs-ganesha ([`nfs`]).
 //!
 //! Key types: [`Bulk`], [`Small`]. The program `ranks-files-time` measures with the nodes' clocks.
@@ -41,6 +42,10 @@ const HEARTBEATS_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 struct Bulk {
     nodes: u64,
+    /// As `hearth up --memory` has it.
+    memory: &'static str,
+    /// What `ranks-files-time` does.
+    whats: &'static [&'static str],
     /// I/O services; a single one is beside the control node.
     services: u64,
     /// As `hearth up --rate` has it.
@@ -51,9 +56,18 @@ struct Bulk {
     ratio_most: f64,
 }
 
-const BULKS: [Bulk; 3] = [
+/// All nodes read one file, which they have in memory then.
+const SAME: &str = "same";
+/// A file is cast that was not changed for a second.
+const AT_REST: Duration = Duration::from_millis(1_100);
+/// Each rank has a file of its own.
+const OWN: &[&str] = &["write", "read"];
+
+const BULKS: [Bulk; 4] = [
     Bulk {
         nodes: 1,
+        memory: "64M",
+        whats: OWN,
         services: 1,
         rate: "20mbit",
         bits_per_second: 20_000_000,
@@ -62,6 +76,8 @@ const BULKS: [Bulk; 3] = [
     },
     Bulk {
         nodes: 8,
+        memory: "64M",
+        whats: OWN,
         services: 1,
         rate: "20mbit",
         bits_per_second: 20_000_000,
@@ -70,11 +86,24 @@ const BULKS: [Bulk; 3] = [
     },
     Bulk {
         nodes: 8,
+        memory: "64M",
+        whats: OWN,
         services: 2,
         rate: "20mbit",
         bits_per_second: 20_000_000,
         calls: 8,
         ratio_most: 1.15,
+    },
+    // Sixteen emulated nodes take no more of two processors.
+    Bulk {
+        nodes: 16,
+        memory: "192M",
+        whats: &[SAME],
+        services: 1,
+        rate: "3mbit",
+        bits_per_second: 3_000_000,
+        calls: 64,
+        ratio_most: 1.3,
     },
 ];
 
@@ -131,8 +160,9 @@ impl Bulk {
     }
 
     /// Each service has its share of the bytes.
-    fn limit_s(&self) -> f64 {
-        let bytes = self.nodes * self.calls * CALL_BYTES / self.services;
+    fn limit_s(&self, what: &str) -> f64 {
+        let files = if what == SAME { 1 } else { self.nodes };
+        let bytes = files * self.calls * CALL_BYTES / self.services;
         links::limit_s(bytes, self.bits_per_second)
     }
 }
@@ -142,7 +172,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut one_took = BTreeMap::new();
     for bulk in &BULKS {
         let wants = |what: &&str| report.wants(&bulk.case(what));
-        let asked: Vec<&'static str> = ["write", "read"].into_iter().filter(wants).collect();
+        let asked: Vec<&'static str> = bulk.whats.iter().copied().filter(wants).collect();
         if !asked.is_empty() {
             ready(workspace, report)?;
             measure(workspace, report, bulk, &asked, &mut one_took)?;
@@ -167,7 +197,10 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
 /// The same by Linux guests from nfs-ganesha. It serves from one machine.
 fn beside(workspace: &Workspace, report: &mut Report) -> Result<()> {
     for mount in &nfs::MOUNTS {
-        for bulk in BULKS.iter().filter(|bulk| bulk.services == 1) {
+        for bulk in BULKS
+            .iter()
+            .filter(|bulk| bulk.services == 1 && bulk.whats == OWN)
+        {
             let wants = |what: &&str| report.wants(&mount.case(&bulk.case(what)));
             let asked: Vec<&str> = ["write", "read"].into_iter().filter(wants).collect();
             if !asked.is_empty() {
@@ -236,7 +269,7 @@ fn measure(
     report.progress(&format!("{} nodes, {}: power on", bulk.nodes, bulk.rate));
     let folder = Folder::new(workspace)?;
     let services = bulk.services.to_string();
-    let mut options = vec!["--direct", "--memory", "64M", "--rate", bulk.rate];
+    let mut options = vec!["--direct", "--memory", bulk.memory, "--rate", bulk.rate];
     let mut machines = bulk.nodes;
     if bulk.services > 1 {
         options.extend(["--io", &services]);
@@ -252,13 +285,22 @@ fn measure(
             let arguments = [*what, &calls, &bytes];
             seconds(workspace, &cluster, &folder.0, bulk.nodes, &arguments)
         };
-        put_bulk(&folder.0, bulk, what)?;
+        if *what == SAME {
+            // One that is large would be cast in the middle of what counts.
+            fs::write(bulk_file(&folder.0, 0), contents(0, WARM_UP))?;
+        } else {
+            put_bulk(&folder.0, bulk, what)?;
+        }
         job(WARM_UP)?;
+        if *what == SAME {
+            fs::write(bulk_file(&folder.0, 0), contents(0, bulk.calls))?;
+            std::thread::sleep(AT_REST);
+        }
         let processors = Processors::now()?;
         let took = job(bulk.calls)?;
         let idle = processors.idle_since()?;
         check_bulk(&folder.0, bulk, what)?;
-        let ratio = took / bulk.limit_s();
+        let ratio = took / bulk.limit_s(what);
         let busy = links::busy(idle, ratio);
         let goal = Some(bulk.ratio_most);
         if bulk.services == 1 {
@@ -449,10 +491,10 @@ mod tests {
         assert_eq!(BULKS[0].case("write"), "bulk-1/20mbit/write");
         // 64 MiB are 45,591 datagrams.
         let limit = (67_108_864.0 + 45_591.0 * 42.0) * 8.0 / 20e6;
-        assert!((BULKS[0].limit_s() - limit).abs() < 1e-9);
-        assert!((BULKS[1].limit_s() - limit).abs() < 1e-9);
+        assert!((BULKS[0].limit_s("read") - limit).abs() < 1e-9);
+        assert!((BULKS[1].limit_s("read") - limit).abs() < 1e-9);
         assert_eq!(BULKS[2].case("read"), "bulk-8-by-2/20mbit/read");
-        assert!((2.0 * BULKS[2].limit_s() - limit).abs() < 1e-3);
+        assert!((2.0 * BULKS[2].limit_s("read") - limit).abs() < 1e-3);
     }
 
     #[test]

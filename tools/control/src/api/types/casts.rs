@@ -73,6 +73,8 @@ pub enum CastKind {
     Program,
     /// The connection table of a job.
     Table,
+    /// A file that many nodes of a job read from an I/O service.
+    Read,
 }
 
 impl CastKind {
@@ -82,6 +84,7 @@ impl CastKind {
             CastKind::File => "file",
             CastKind::Program => "program",
             CastKind::Table => "table",
+            CastKind::Read => "read",
         }
     }
 }

@@ -234,7 +234,7 @@ pub fn bulk(
         let took = guests.job()?.seconds;
         let idle = processors.idle_since()?;
         super::check_bulk(&guests.folder.0, bulk, what)?;
-        let ratio = took / bulk.limit_s();
+        let ratio = took / bulk.limit_s(what);
         let busy = links::busy(idle, ratio);
         report.row(Row::time(&case, "ratio", ratio, "ratio", None, busy));
         report.row(Row::context(&case, "seconds", took, "s"));
