@@ -58,6 +58,13 @@ pub fn start(machine: &Machine, most: usize) {
     if cores::count() > 1 {
         info!("cpu", "{} cores", cores::count());
     }
+    let listed = machine.processors.len();
+    if listed > CORES_MAX {
+        warn!(
+            "cpu",
+            "firmware lists {listed} cores: a node works with {CORES_MAX}, the others stay halted"
+        );
+    }
 }
 
 /// Where a core arrives, on its own stack. What a job leaves there is no business of the next.
