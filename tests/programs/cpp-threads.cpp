@@ -1,9 +1,10 @@
 // cpp-threads: threads as C++ programs use them: std::thread and std::jthread, exceptions in each,
 // std::async and promises that carry them over, locks, conditions, atomics, data of each thread,
-// statics that are made once. The last line is "cpp-threads: ok".
+// statics that are made once, signals for one of them. The last line is "cpp-threads: ok".
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <future>
 #include <iostream>
@@ -161,6 +162,33 @@ void queue() {
     HOLDS(std::thread::hardware_concurrency() >= 1);
 }
 
+std::atomic<int> signalled;
+thread_local volatile std::sig_atomic_t own_signals;
+
+// A signal for one thread, whose handler uses what that thread has of its own.
+void signals() {
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+        own_signals = own_signals + 1;
+        signalled++;
+    };
+    HOLDS(sigaction(SIGUSR1, &action, nullptr) == 0);
+    std::atomic<bool> ready = false;
+    int seen = 0;
+    std::thread thread([&] {
+        ready = true;
+        while (signalled < 3) std::this_thread::sleep_for(1ms);
+        seen = own_signals;
+    });
+    while (!ready) std::this_thread::yield();
+    for (int i = 0; i < 3; i++) {
+        HOLDS(pthread_kill(thread.native_handle(), SIGUSR1) == 0);
+        while (signalled <= i) std::this_thread::yield();
+    }
+    thread.join();
+    HOLDS(seen == 3 && own_signals == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -168,5 +196,6 @@ int main() {
     exceptions();
     tasks();
     queue();
+    signals();
     std::cout << "cpp-threads: ok" << std::endl;
 }

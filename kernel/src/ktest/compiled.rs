@@ -39,9 +39,11 @@ pub fn languages() -> Outcome {
         "cpp-threads",
         "rayon",
         "omp-c",
+        "omp-cpp",
         "omp-fortran",
     ])?;
-    run_with(&["omp-c", "omp-fortran"], &[b"OMP_NUM_THREADS=7"])
+    let teams = ["omp-c", "omp-cpp", "omp-fortran"];
+    run_with(&teams, &[b"OMP_NUM_THREADS=7"])
 }
 
 /// Go.

@@ -155,12 +155,12 @@ const TESTS: &[Test] = &[
     test_that(
         "languages",
         compiled::languages,
-        " memory=256M files=rust-threads,cpp-threads,rayon,omp-c,omp-fortran",
+        " memory=256M files=rust-threads,cpp-threads,rayon,omp-c,omp-cpp,omp-fortran",
     ),
     test_that(
         "languages-on-4-cores",
         compiled::languages,
-        " memory=256M cores=4 files=rust-threads,cpp-threads,rayon,omp-c,omp-fortran",
+        " memory=256M cores=4 files=rust-threads,cpp-threads,rayon,omp-c,omp-cpp,omp-fortran",
     ),
     test_that(
         "goroutines",

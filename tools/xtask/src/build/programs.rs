@@ -2,7 +2,7 @@
 //!
 //! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
 //! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, `ranks-*.c` with the
-//! library of `kernel/user` ([`super::library`]), `omp-*.c` and `omp-*.f90` OpenMP, `sqlite-*.c`
+//! library of `kernel/user` ([`super::library`]), `omp-*.c`, `omp-*.cpp` and `omp-*.f90` OpenMP, `sqlite-*.c`
 //! glibc with SQLite's source, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`, `*.go`. Key type:
 //! [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
 //!
@@ -93,6 +93,11 @@ const CPLUSPLUS: Recipe = Recipe {
     arguments: &["-static", "-O2"],
     libraries: &["-lm"],
 };
+const OPENMP_CPLUSPLUS: Recipe = Recipe {
+    compiler: "g++",
+    arguments: &["-static", "-O2", "-fopenmp"],
+    libraries: &[],
+};
 const FORTRAN: Recipe = Recipe {
     compiler: "gfortran",
     arguments: &["-static", "-O2"],
@@ -123,6 +128,7 @@ fn recipe(file_name: &str) -> Option<Recipe> {
         "c" if stem.starts_with("omp-") => Some(OPENMP),
         "c" if stem.starts_with("sqlite-") => Some(SQLITE),
         "c" => Some(GLIBC),
+        "cpp" if stem.starts_with("omp-") => Some(OPENMP_CPLUSPLUS),
         "cpp" => Some(CPLUSPLUS),
         "go" => Some(GO),
         "f90" if stem.starts_with("omp-") => Some(OPENMP_FORTRAN),
@@ -255,6 +261,7 @@ mod tests {
         assert_eq!(recipe("hello.rs"), Some(RUST));
         assert_eq!(recipe("hello.go"), Some(GO));
         assert_eq!(recipe("omp-hello.c"), Some(OPENMP));
+        assert_eq!(recipe("omp-hello.cpp"), Some(OPENMP_CPLUSPLUS));
         assert_eq!(recipe("omp-hello.f90"), Some(OPENMP_FORTRAN));
         assert_eq!(recipe("sqlite-hello.c"), Some(SQLITE));
         assert_eq!(recipe("README.md"), None);
