@@ -1,6 +1,6 @@
 // omp-cpp: OpenMP in C++: reductions of the program's own types, exceptions that stay in their
-// thread, tasks over a container, containers that threads fill side by side. With OMP_NUM_THREADS in
-// the environment the default team has that many. The last line is "omp-cpp: ok".
+// thread, tasks over a container, containers that threads fill side by side. With OMP_NUM_THREADS
+// in the environment the default team has that many. The last line is "omp-cpp: ok".
 #include <omp.h>
 
 #include <algorithm>

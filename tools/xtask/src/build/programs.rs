@@ -2,9 +2,9 @@
 //!
 //! Purpose: the file's name decides the compiler, so that a program is added by adding one file:
 //! `musl-*.c` musl, `pie-*.c` static-PIE, `bare-*.c` without a C library, `ranks-*.c` with the
-//! library of `kernel/user` ([`super::library`]), `omp-*.c`, `omp-*.cpp` and `omp-*.f90` OpenMP, `sqlite-*.c`
-//! glibc with SQLite's source, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`, `*.go`. Key type:
-//! [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
+//! library of `kernel/user` ([`super::library`]), `omp-*.c`, `omp-*.cpp` and `omp-*.f90` OpenMP,
+//! `sqlite-*.c` glibc with SQLite's source, other `*.c` glibc, `*.cpp`, `*.f90`, `*.rs`, `*.go`.
+//! Key type: [`Recipe`]. Neighbours: the end-to-end tests and the demo run what is built here.
 //!
 //! Invariant: nothing is compiled again unless its source is newer than its program; a program is
 //! left out only where setup does not install its compiler, and its name is said.
