@@ -61,7 +61,7 @@ const CALLS: u32 = 2;
 const NO_LAG: u32 = 3 * WINDOW / 2;
 /// In place of a row: the child of the own row that serves its blocks here.
 const RELAY: u32 = u32::MAX;
-/// Times that doubles.
+/// Times that doubles: then deputies stand in for 256 rounds, longer than most casts have.
 const MAX_STRIKES: u32 = 6;
 /// Rows whose head is known to be late. All rows of the largest mesh and of most grids.
 const MAX_LATE_ROWS: usize = 256;
@@ -74,7 +74,8 @@ const DRAWS: u32 = 12;
 /// Attempts at one deputy before the next one is tried: as many as before a child is given up for
 /// its children.
 const DEPUTY_ATTEMPTS: u32 = 3;
-/// Members that are looked at in search of one that answers.
+/// Members that are looked at in search of one that answers: where half of all are silent, all of
+/// them are once in 16 times, and then the source is asked.
 const PEER_ATTEMPTS: u32 = 4;
 /// Attempts at other members before the source is asked, which must not become everybody's choice.
 const SOURCE_AFTER: u32 = 8;

@@ -21,7 +21,7 @@ const AHEAD: usize = 16;
 const EARLY_CHUNKS: u64 = 2;
 /// ... and at least so long, which is what clocks may be apart.
 const EARLY: u64 = 2_000;
-/// With the fallback: times that a parent may not answer before control is asked.
+/// With the fallback: times that a parent may not answer before control is asked. One may be lost.
 const PARENT_TRIES: u32 = 2;
 /// With the fallback: candidates, of whichever chunks, that may one after the other not answer, or
 /// not have the chunk when the estimate can be no later, while no chunk comes: then control is
