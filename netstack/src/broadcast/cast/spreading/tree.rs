@@ -6,9 +6,9 @@
 use crate::broadcast::message::MemberIndex;
 use crate::time::Instant;
 
-/// Children of a node of the tree. A level takes as many messages, one after the other, so that the
-/// way to the last of n members takes f / ln f times ln n of them: that is least for 2, 3 and 4, and
-/// of these 4 has the fewest levels.
+/// Children of a node of the tree. A level takes as many messages, one after the other, so that
+/// the way to the last of n members takes f / ln f times ln n of them: that is least for 2, 3 and
+/// 4, and of these 4 has the fewest levels.
 const FAN_OUT: u64 = 4;
 
 /// What is known of a child.
