@@ -156,8 +156,21 @@ static void mapping(void) {
         return;
     size_t page = below((size + PAGE - 1) / PAGE), at = page * PAGE;
     size_t length = length_of(size - at);
-    unsigned char *map = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, at);
-    must(map != MAP_FAILED, "mmap");
+    unsigned char *place = NULL;
+    size_t how = below(4), whole = (length + PAGE - 1) / PAGE * PAGE;
+    // Over what is there, over its second half, or where it was.
+    if (how > 0) {
+        place = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        must(place != MAP_FAILED, "mmap of memory");
+        place[0] = place[whole - 1] = 'x';
+        if (how == 2)
+            must(munmap(place, (whole / 2 + PAGE - 1) / PAGE * PAGE) == 0, "munmap of a half");
+        if (how == 3)
+            must(munmap(place, whole) == 0, "munmap of all");
+    }
+    int flags = MAP_PRIVATE | (how > 0 ? MAP_FIXED : 0);
+    unsigned char *map = mmap(place, length, PROT_READ, flags, fd, at);
+    must(map != MAP_FAILED && (how == 0 || map == place), "mmap");
     same(map, at, length, "mmap");
     must(munmap(map, length) == 0, "munmap");
 }

@@ -69,11 +69,12 @@ impl Window {
         }
     }
 
-    /// One was lost while `in_flight` were under way. To be called once in a round trip.
+    /// One was lost while `in_flight` were under way, which may be more than the window where it
+    /// shrank meanwhile. To be called once in a round trip.
     pub(crate) fn lost(&mut self, in_flight: u32) {
         self.before = (self.size, self.threshold);
-        self.threshold = (in_flight / 2).max(LEAST);
-        self.size = self.threshold;
+        self.threshold = (in_flight.min(self.size) / 2).max(LEAST);
+        self.size = self.threshold.min(self.size);
         self.arrived = 0;
     }
 
@@ -96,6 +97,15 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_under_way_beyond_the_window_makes_it_no_larger() {
+        let mut window = Window::new(256);
+        window.lost(100);
+        assert_eq!(window.size(), INITIAL / 2);
+        window.lost(100);
+        assert_eq!(window.size(), LEAST);
+    }
 
     #[test]
     fn doubles_in_a_round_trip_until_a_loss_and_grows_by_one_after_it() {

@@ -98,22 +98,11 @@ impl Current<'_> {
         if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
             return Err(Errno::EINVAL.into());
         }
-        let is_fixed = request.flags & map::FIXED != 0;
         let begun = self.thread.progress.and_then(|progress| progress.mapped);
         let address = match begun {
             Some(address) => address,
             None => {
-                let mut machine = Polling::new(self.services);
-                // What is at a fixed address stays until all of the file is there.
-                let whole = MapRequest {
-                    address: if is_fixed { 0 } else { request.address },
-                    protection: prot::READ | prot::WRITE,
-                    flags: request.flags & !(map::SHARED | map::FIXED)
-                        | map::PRIVATE
-                        | map::ANONYMOUS,
-                    ..request
-                };
-                let address = self.process.memory().mmap(&mut machine, whole)?;
+                let address = self.map_for_copy(&request)?;
                 self.thread.progress().mapped = Some(address);
                 address
             }
@@ -128,7 +117,7 @@ impl Current<'_> {
                 if is_shared {
                     memory.seal(address, request.length)?;
                 }
-                if !is_fixed {
+                if request.flags & map::FIXED == 0 || address == request.address {
                     return Ok(address);
                 }
                 let into_place = RemapRequest {
@@ -151,6 +140,48 @@ impl Current<'_> {
             }
             Err(stop) => Err(stop),
         }
+    }
+
+    /// Maps memory that a file is to be copied into: in its place, or elsewhere where something is
+    /// at the fixed address, which stays until all of the file is there.
+    fn map_for_copy(&mut self, request: &MapRequest) -> Result<u64, Errno> {
+        let whole = MapRequest {
+            protection: prot::READ | prot::WRITE,
+            flags: request.flags & !map::SHARED | map::PRIVATE | map::ANONYMOUS,
+            ..*request
+        };
+        let machine = &mut Polling::new(self.services);
+        let memory = self.process.memory();
+        let bytes = page_up(request.length).unwrap_or(u64::MAX);
+        let overlaps = |start: u64, end: u64| {
+            start < request.address.saturating_add(bytes) && request.address < end
+        };
+        let mut regions = memory.space().regions();
+        let is_used = regions.any(|region| overlaps(region.start, region.end));
+        drop(regions);
+        if request.flags & map::FIXED == 0 || !is_used {
+            return memory.mmap(machine, whole);
+        }
+        let beside = MapRequest {
+            address: 0,
+            flags: whole.flags & !map::FIXED,
+            ..whole
+        };
+        // Of three in different places one does not overlap it.
+        let mut in_the_way = [None; 2];
+        let mut found = memory.mmap(machine, beside);
+        for place in &mut in_the_way {
+            if let Ok(address) = found
+                && overlaps(address, address.saturating_add(bytes))
+            {
+                *place = Some(address);
+                found = memory.mmap(machine, beside);
+            }
+        }
+        for address in in_the_way.into_iter().flatten() {
+            memory.munmap(machine, address, request.length)?;
+        }
+        found
     }
 
     /// The file that a descriptor can map.

@@ -221,7 +221,9 @@ pub fn check_sample(workspace: &Workspace) -> Result<Checks> {
 /// # Errors
 /// As [`main`].
 pub fn check_mpi(workspace: &Workspace, number: u64) -> Result<Checks> {
-    let sample = MPI.sample(mpich::all(workspace)?, number);
+    let all = mpich::all(workspace)?;
+    MPI.check_exceptions(workspace, &all)?;
+    let sample = MPI.sample(all, number);
     MPI.run(workspace, &[mpich::ours(workspace), sample].concat(), None)
 }
 
@@ -327,17 +329,9 @@ impl Suite {
         loss: Option<NonZeroU32>,
     ) -> Result<Checks> {
         let counted = self.counted(workspace, cases)?;
-        let exceptions = exceptions(workspace, self.exceptions)?;
-        let excepted = counted
-            .iter()
-            .filter(|case| exceptions.contains_key(&case.name));
-        let (excepted, count) = (excepted.count(), counted.len());
-        ensure!(
-            count < MANY || excepted * 100 <= count * self.exceptions_most,
-            "{excepted} of {count} cases are exceptions: at most {} of a hundred may be ({})",
-            self.exceptions_most,
-            self.exceptions
-        );
+        if counted.len() >= MANY {
+            self.check_exceptions(workspace, &counted)?;
+        }
         let (large, most): (Vec<Case>, Vec<Case>) =
             counted.into_iter().partition(|case| case.is_large);
         let mut all = Checks::default();
@@ -348,6 +342,20 @@ impl Suite {
             all.add(self.run_on(workspace, nodes, &cases, loss)?);
         }
         Ok(all)
+    }
+
+    /// Only few of all cases of a suite may be exceptions.
+    fn check_exceptions(&self, workspace: &Workspace, all: &[Case]) -> Result<()> {
+        let exceptions = exceptions(workspace, self.exceptions)?;
+        let is_exception = |case: &&Case| exceptions.contains_key(&case.name);
+        let (excepted, count) = (all.iter().filter(is_exception).count(), all.len());
+        ensure!(
+            excepted * 100 <= count * self.exceptions_most,
+            "{excepted} of {count} cases are exceptions: at most {} of a hundred may be ({})",
+            self.exceptions_most,
+            self.exceptions
+        );
+        Ok(())
     }
 
     fn run_on(
