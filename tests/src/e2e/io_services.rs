@@ -49,7 +49,22 @@ fn services(cluster: &Cluster) -> Result<Vec<Value>> {
 }
 
 /// Waits until each service is in one of these states, in their order.
-pub fn wait_for(cluster: &Cluster, states: &[&str]) -> Result<Vec<Value>> {
+fn wait_for(cluster: &Cluster, states: &[&str]) -> Result<Vec<Value>> {
+    wait_until(cluster, &format!("{states:?}"), |has| has == states)
+}
+
+/// Waits until so many services work, whatever others there were.
+pub fn wait_for_up(cluster: &Cluster, count: usize) -> Result<()> {
+    let works = |has: &[&str]| has.iter().filter(|state| **state == "up").count() == count;
+    wait_until(cluster, &format!("{count} up"), works)?;
+    Ok(())
+}
+
+fn wait_until(
+    cluster: &Cluster,
+    wanted: &str,
+    is_it: impl Fn(&[&str]) -> bool,
+) -> Result<Vec<Value>> {
     let end = Instant::now() + LIMIT;
     loop {
         let services = services(cluster)?;
@@ -57,10 +72,10 @@ pub fn wait_for(cluster: &Cluster, states: &[&str]) -> Result<Vec<Value>> {
             .iter()
             .filter_map(|service| service["state"].as_str())
             .collect();
-        if has == states {
+        if is_it(&has) {
             return Ok(services);
         }
-        ensure!(Instant::now() < end, "{has:?} and not {states:?}");
+        ensure!(Instant::now() < end, "{has:?} and not {wanted}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }

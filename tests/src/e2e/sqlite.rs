@@ -166,7 +166,7 @@ pub fn commit_meanwhile(
 }
 
 fn outlives_kills(cluster: &Cluster) -> Result<()> {
-    io_services::wait_for(cluster, &["up", "up"])?;
+    io_services::wait_for_up(cluster, 2)?;
     let kills = match crate::is_long() {
         true => LONG_KILLS,
         false => KILLS,
@@ -204,7 +204,7 @@ fn outlives_kills(cluster: &Cluster) -> Result<()> {
         "          {kills} kills, {moves} of them of its node, {committed} commits; the last \
          run opened it again {reopened} times"
     );
-    io_services::wait_for(cluster, &["up", "up"])?;
+    io_services::wait_for_up(cluster, 2)?;
     cluster.wait_for_nodes("all nodes after the kills", BOOT_LIMIT, |nodes| {
         nodes.iter().all(|node| node["state"] == "idle")
     })
