@@ -237,7 +237,13 @@ pub fn missing() -> Outcome {
         .fails(sysno::CREAT, &[new], Errno::ENOENT);
     let name = [NODE_NAME.as_bytes(), b"\0"].concat();
     let told = script.report(&name)?.unknown_calls;
-    let calls = [sysno::FORK, sysno::VFORK, sysno::OPEN, sysno::CREAT];
+    let calls = [
+        sysno::CLONE,
+        sysno::FORK,
+        sysno::VFORK,
+        sysno::OPEN,
+        sysno::CREAT,
+    ];
     let wanted = calls.map(|call| (call as u32, 1));
     check!(told[..] == wanted, "{told:?}");
     Ok(())

@@ -498,12 +498,20 @@ fn many_tied_jobs_take_a_bounded_time() {
             world.submit_named(number, &nodes, Some(10));
         }
         world.submit(20_000, 4_096, 10);
-        let begin = std::time::Instant::now();
+        let begin = worked();
         assert_eq!(world.pass(&whole), []);
-        assert!(begin.elapsed().as_millis() < 1_000, "{:?}", begin.elapsed());
+        let took = worked() - begin;
+        assert!(took < std::time::Duration::from_secs(1), "{took:?}");
         // Behind the bound nodes are counted on no more.
         assert_eq!(world.queue.reserved(20_000), None);
     }
+}
+
+/// How long a processor has worked for this thread: others may want it, too.
+fn worked() -> std::time::Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let nanoseconds = text.split_whitespace().next().unwrap().parse();
+    std::time::Duration::from_nanos(nanoseconds.unwrap())
 }
 
 /// As many that may have all nodes but one, which stays free.
@@ -527,9 +535,10 @@ fn many_jobs_with_nodes_that_they_must_not_have_take_a_bounded_time() {
             world.queue.submit(job).unwrap();
         }
         world.submit(20_000, 4_096, 10);
-        let begin = std::time::Instant::now();
+        let begin = worked();
         assert_eq!(world.pass(&whole), []);
-        assert!(begin.elapsed().as_millis() < 1_000, "{:?}", begin.elapsed());
+        let took = worked() - begin;
+        assert!(took < std::time::Duration::from_secs(1), "{took:?}");
         assert_eq!(world.queue.reserved(20_000), None);
     }
 }
