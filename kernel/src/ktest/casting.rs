@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use kernel_core::cmdline::PeerPath;
-use kernel_core::objects::{ObjectId, Objects};
+use kernel_core::objects::{Kept, ObjectId, Objects, Spec};
 use kernel_core::pagehash;
 use kernel_core::retention::WarmTable;
 use netstack::broadcast::hashes::{Hasher, Lists};
@@ -416,7 +416,24 @@ pub fn receive() -> Outcome {
         );
         bench.check_frames()?;
     }
-    Ok(())
+    read_beside_a_program(&bytes)
+}
+
+/// An image that was here before ranks read a file of the same bytes outlives their job.
+fn read_beside_a_program(bytes: &[u8]) -> Outcome {
+    let (object, dealer) = Far::new(bytes, true)?;
+    let mut bench = Bench::new(dealer, WarmTable::new(0));
+    let id = ObjectId(object.id);
+    let spec = Spec::new(id, object.bytes, object.block_log2, Kept::Image);
+    let machine = &mut crate::mm::Hardware::new();
+    let made = bench.objects.create(machine, spec);
+    check!(made.is_ok(), "no place for an image");
+    bench.cast(&object, Purpose::Read { job: JOB }, false)?;
+    bench.run_until(Bench::finished)?;
+    bench.casts.close_job(JOB, &mut bench.objects);
+    check!(bench.objects.is_complete(&id), "it went with the job");
+    bench.objects.drop_object(machine, &id);
+    bench.check_frames()
 }
 
 /// What a cast costs a node that gets it and gives it on, in instructions by datagram of data: to

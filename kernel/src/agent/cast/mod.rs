@@ -370,6 +370,7 @@ impl Casts {
         };
         // Nobody would take it away again.
         let is_late = matches!(kind, Kind::Read(job) if !wanted(job));
+        let is_of_reads = self.reads.has(&id) || places.objects.find(&id).is_none();
         let placed = match want {
             _ if !room || is_late => Err(objects::Refused::TooMany),
             Want::Nothing => Ok(()),
@@ -387,8 +388,11 @@ impl Casts {
             return;
         }
         self.lapsed.retain(|(lapsed, _)| *lapsed != id);
-        if let Kind::Read(job) = kind {
-            self.reads.put(job, id, places.objects);
+        match kind {
+            Kind::Read(job) if is_of_reads => self.reads.put(job, id, places.objects),
+            // Whoever had it cast before, or now, has it beyond the job.
+            Kind::Read(_) => {}
+            Kind::Program | Kind::File | Kind::Table(..) => self.reads.forget(&id),
         }
         self.entries.push(Entry {
             cast,
@@ -400,8 +404,10 @@ impl Casts {
         });
         let view = places.objects.find(&id);
         let is_file = view.is_some_and(|view| view.kept == Kept::File);
+        // Reads look into the store alone.
+        let is_in_store = is_file || matches!(kind, Kind::Read(_));
         member.accept(now, cast, want, &mut |part| {
-            is_here(places, object, part, is_file)
+            is_here(places, object, part, is_in_store)
         });
     }
 
@@ -529,8 +535,11 @@ fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), obj
         places.objects.drop_object(&mut Hardware::new(), &id);
     }
     let mut spec = Spec::new(id, object.bytes, object.block_log2, kept);
-    if kept == Kept::File {
-        return places.create(spec);
+    match kind {
+        // Reads do without a cast rather than others without their programs.
+        Kind::Read(_) => return places.objects.create(&mut Hardware::new(), spec),
+        _ if kept == Kept::File => return places.create(spec),
+        _ => {}
     }
     let pages = 0..object.bytes.div_ceil(PAGE_SIZE);
     let resident = pages.filter(|&page| places.page(&id, page).is_some());
@@ -544,9 +553,9 @@ fn place(places: &mut Places<'_>, object: &Object, kind: Kind) -> Result<(), obj
     Ok(())
 }
 
-/// Whether all of a part is on this node: of a file in the store, which programs read and map; of
-/// an image also among the pages of its program.
-fn is_here(places: &Places<'_>, object: &Object, part: Part, is_file: bool) -> bool {
+/// Whether all of a part is on this node: of a file in the store (`is_in_store`), which programs
+/// read and map; of an image also among the pages of its program.
+fn is_here(places: &Places<'_>, object: &Object, part: Part, is_in_store: bool) -> bool {
     let id = ObjectId(object.id);
     match part {
         Part::List(_) => places.objects.has(&id, part_of(part)),
@@ -554,7 +563,7 @@ fn is_here(places: &Places<'_>, object: &Object, part: Part, is_file: bool) -> b
             let first = (u64::from(block) << object.block_log2) / PAGE_SIZE;
             let pages = 1 << (object.block_log2 - PAGE_SIZE.ilog2() as u8);
             let last = (first + pages).min(object.bytes.div_ceil(PAGE_SIZE));
-            (first..last).all(|page| match is_file {
+            (first..last).all(|page| match is_in_store {
                 true => places.objects.page(&DirectMap, &id, page).is_some(),
                 false => places.page(&id, page).is_some(),
             })

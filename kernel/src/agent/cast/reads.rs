@@ -3,8 +3,8 @@
 //!
 //! Neighbours: [`super::Casts`] notes them, `process::calls::cast_reads` reads them.
 //!
-//! Invariant: such a file is in the store while its job is on the node, and no longer; each of them
-//! gives way to a program that needs the memory.
+//! Invariant: such a file is in the store while its job is on the node, and no longer, unless it
+//! was cast as something else too; each of them gives way to a program that needs the memory.
 
 use alloc::vec::Vec;
 
@@ -29,6 +29,16 @@ impl Reads {
         }
     }
 
+    /// Whether an object was cast for ranks of a job, and for nothing else.
+    pub(super) fn has(&self, id: &ObjectId) -> bool {
+        self.0.iter().any(|(_, read)| read == id)
+    }
+
+    /// An object was cast as something else: it stays when the jobs end.
+    pub(super) fn forget(&mut self, id: &ObjectId) {
+        self.0.retain(|(_, read)| read != id);
+    }
+
     /// The job has ended: what was cast for it alone goes.
     pub(super) fn close(&mut self, job: JobId, objects: &mut Objects) {
         let all = core::mem::take(&mut self.0);
@@ -38,7 +48,7 @@ impl Reads {
             let view = objects.find(&id);
             // Somebody may have cast a file of the same bytes.
             let is_file = view.is_some_and(|view| view.kept == Kept::File);
-            if !is_file && !self.0.iter().any(|(_, other)| *other == id) {
+            if !is_file && !self.has(&id) {
                 objects.drop_object(&mut Hardware::new(), &id);
             }
         }

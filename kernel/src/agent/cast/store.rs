@@ -18,7 +18,7 @@ use netstack::broadcast::hashes::Hasher;
 use netstack::broadcast::{self, NoRoom, Store};
 use netstack::ids::CastId;
 
-use super::Entry;
+use super::{Entry, Kind};
 use crate::mm::Hardware;
 use crate::mm::{self, DirectMap};
 use crate::process::services::Running;
@@ -125,10 +125,14 @@ impl Store for CastStore<'_, '_> {
     }
 
     fn write(&mut self, cast: CastId, part: broadcast::Part, bytes: &[u8]) -> Result<(), NoRoom> {
-        let id = self.entry(cast).ok_or(NoRoom)?.id;
+        let entry = self.entry(cast).ok_or(NoRoom)?;
+        let (id, kind) = (entry.id, entry.kind);
         let machine = &mut Hardware::new();
-        // A block must not fail for want of memory that only warm programs have.
-        self.places.warm.keep_room(machine, ROOM_FRAMES);
+        // A block must not fail for want of memory that only warm programs have. One of a file that
+        // ranks read may: they read it from its service then.
+        if !matches!(kind, Kind::Read(_)) {
+            self.places.warm.keep_room(machine, ROOM_FRAMES);
+        }
         let written = self
             .places
             .objects

@@ -6,7 +6,7 @@
 //! Neighbours: [`super::shipped`] asks the service and comes here with its answer;
 //! `kernel_core::files::CastFiles` knows which answers count.
 //!
-//! Invariant: no read waits longer than [`PATIENCE`] while no cast brings anything.
+//! Invariant: no read waits longer than [`PATIENCE`] while nothing of its file comes.
 
 use kernel_core::addr::PAGE_SIZE;
 use kernel_core::files::CastFile;
@@ -145,7 +145,8 @@ impl Current<'_> {
         page: u64,
         missing: CastPage,
     ) -> Option<Instant> {
-        let (now, come) = (time::now(), self.services.cast_progress());
+        let view = self.services.objects().find(&from.file.id);
+        let (now, come) = (time::now(), view.map_or(0, |view| view.blocks));
         let until = match from.waits {
             Some((before, until)) if before == come || missing == CastPage::Absent => until,
             Some(_) => now + PATIENCE,

@@ -3,12 +3,15 @@
 //! Key types: [`Receiving`], [`Read`]. Neighbours: `worker::reads` says which files; the control
 //! node casts them and answers with [`Cast`].
 //!
-//! Invariant: at most [`MOST_RECEIVING`] files are received at a time; a file that is not whole is
-//! given to nobody, and its worker is told that it is not cast.
+//! Invariant: at most [`MOST_RECEIVING`] files are received at a time, and [`MOST_BYTES`] are on
+//! the disk of those and of what waits; a file that is not whole is given to nobody, and its worker
+//! is told that it is not cast.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use netstack::broadcast::hashes::MAX_OBJECT_BYTES;
@@ -23,6 +26,8 @@ use crate::message::{Cast, FromReads};
 const MOST_RECEIVING: usize = 4;
 /// Files that wait for who has them cast.
 pub const MOST_WAITING: usize = 16;
+/// Bytes of files that are received, wait, or are being taken over: each may be of the largest.
+const MOST_BYTES: u64 = MOST_RECEIVING as u64 * MAX_OBJECT_BYTES;
 
 /// A file that many nodes read.
 #[derive(Debug)]
@@ -35,11 +40,21 @@ pub struct Read {
     pub content: Option<(File, u64)>,
     /// Nodes that it is to be cast to, too.
     pub nodes: Vec<NodeId>,
+    /// It counts among [`MOST_BYTES`] until this is dropped.
+    _room: Option<Room>,
+}
+
+/// Bytes that a file takes of those that all may have.
+#[derive(Debug)]
+struct Room {
+    taken: Arc<AtomicU64>,
+    bytes: u64,
 }
 
 #[derive(Debug)]
 struct Partial {
     file: File,
+    room: Room,
     bytes: u64,
     done: u64,
     nodes: Vec<NodeId>,
@@ -50,6 +65,8 @@ struct Partial {
 pub struct Receiving {
     partial: BTreeMap<(JobId, u64), Partial>,
     takes: SyncSender<Read>,
+    /// Bytes of them, and of those that were given on and are not done with.
+    taken: Arc<AtomicU64>,
 }
 
 impl Receiving {
@@ -58,6 +75,7 @@ impl Receiving {
         Self {
             partial: BTreeMap::new(),
             takes,
+            taken: Arc::default(),
         }
     }
 
@@ -70,19 +88,23 @@ impl Receiving {
         said: FromReads<'_>,
     ) -> Option<Cast> {
         let key = (job, number);
-        let read = |content, nodes| Read {
+        let read = |content, nodes, room| Read {
             job,
             number,
             content,
             nodes,
+            _room: room,
         };
         let is_taken = match said {
             FromReads::Begins(bytes, nodes) => {
                 let fits = bytes <= MAX_OBJECT_BYTES && self.partial.len() < MOST_RECEIVING;
-                match fits.then(|| directory.nameless()).transpose() {
-                    Ok(Some(file)) => {
+                let room = fits.then(|| Room::take(&self.taken, bytes)).flatten();
+                let file = room.map(|room| Ok((directory.nameless()?, room)));
+                match file.transpose() {
+                    Ok(Some((file, room))) => {
                         let partial = Partial {
                             file,
+                            room,
                             bytes,
                             done: 0,
                             nodes,
@@ -91,7 +113,7 @@ impl Receiving {
                         true
                     }
                     Ok(None) => false,
-                    Err(error) => {
+                    Err::<_, io::Error>(error) => {
                         tracing::warn!(job = job.0, "no file for what many nodes read: {error}");
                         false
                     }
@@ -112,7 +134,8 @@ impl Receiving {
             FromReads::Ends(is_whole) => match self.partial.remove(&key) {
                 Some(partial) if is_whole && partial.done == partial.bytes => {
                     let content = Some((partial.file, partial.bytes));
-                    self.takes.try_send(read(content, partial.nodes)).is_ok()
+                    let read = read(content, partial.nodes, Some(partial.room));
+                    self.takes.try_send(read).is_ok()
                 }
                 Some(_) => false,
                 None => true,
@@ -122,7 +145,7 @@ impl Receiving {
                     partial.nodes.extend(nodes);
                     true
                 }
-                None => self.takes.try_send(read(None, nodes)).is_ok(),
+                None => self.takes.try_send(read(None, nodes, None)).is_ok(),
             },
         };
         let refused = Cast {
@@ -136,6 +159,25 @@ impl Receiving {
     /// The worker of a job is gone.
     pub fn forget(&mut self, job: JobId) {
         self.partial.retain(|(of, _), _| *of != job);
+    }
+}
+
+impl Room {
+    /// Room for a file; `None`: there is none.
+    fn take(taken: &Arc<AtomicU64>, bytes: u64) -> Option<Self> {
+        // One thread takes; others only give back.
+        if taken.load(Ordering::Relaxed) + bytes > MOST_BYTES {
+            return None;
+        }
+        taken.fetch_add(bytes, Ordering::Relaxed);
+        let taken = Arc::clone(taken);
+        Some(Self { taken, bytes })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -204,6 +246,23 @@ mod tests {
             assert!(piece.or(end).is_some_and(|cast| cast.object.is_none()));
         }
         assert!(taken.try_recv().is_err());
+    }
+
+    #[test]
+    fn files_have_a_bounded_number_of_bytes_until_they_are_taken_over() {
+        let (_folder, directory, mut receiving, taken) = receiving();
+        let begins = |bytes| FromReads::Begins(bytes, Vec::new());
+        let mut heard = |number, said| receiving.heard(&directory, JOB, number, said);
+        assert_eq!(heard(0, begins(1)), None);
+        assert_eq!(heard(0, FromReads::Piece(b"a")), None);
+        assert_eq!(heard(0, FromReads::Ends(true)), None);
+        let read = taken.try_recv().unwrap();
+        for number in 1..MOST_RECEIVING as u64 {
+            assert_eq!(heard(number, begins(MAX_OBJECT_BYTES)), None);
+        }
+        assert!(heard(9, begins(MAX_OBJECT_BYTES)).is_some(), "a byte more");
+        drop(read);
+        assert_eq!(heard(9, begins(MAX_OBJECT_BYTES)), None);
     }
 
     #[test]

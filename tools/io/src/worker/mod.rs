@@ -262,6 +262,10 @@ fn answer_of(
         Ok(open) if takes && call.room as usize >= CastObject::LEN => {
             reads.read(handles, (rank, asked.node), &open, call.room.into())
         }
+        Ok(open) if call.op == Op::Read && !takes => {
+            reads.read_bytes(asked.node, &open, call.words[0]);
+            (Answer::Bytes, None)
+        }
         _ => (Answer::Bytes, None),
     }
 }

@@ -6,9 +6,10 @@
 //! who had the right to read them is who the worker is.
 //!
 //! Invariant: a read is answered with a cast only where the file's key is the one that it had
-//! before and after the bytes were read that are cast.
+//! before and after the bytes were read that are cast, and where the rank may read the file by this
+//! descriptor.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use netstack::broadcast::hashes::MAX_OBJECT_BYTES;
 use netstack::files::{CastObject, MAX_TRANSFER};
 use netstack::ids::{NodeId, Rank};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 
 use super::handles::{FileId, Handles, Open};
@@ -59,23 +61,24 @@ struct Known {
     since: Instant,
     /// When it was read last.
     used: Instant,
-    /// Nodes that the service knows of.
-    told: BTreeSet<NodeId>,
-    /// Until when those wait that it is not cast to yet.
-    waits_until: Option<Instant>,
-    /// What is cast, and the nodes that it is cast to.
+    /// Nodes that the service is told of, and until when each of them waits for the cast.
+    told: BTreeMap<NodeId, Instant>,
+    /// The service knows of the file.
+    has_begun: bool,
+    /// What is cast, and the nodes that it is cast to and that do not lack it.
     object: Option<CastObject>,
     brought: BTreeSet<NodeId>,
     /// It will not be cast.
     is_refused: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Where ranks run.
     nodes: HashMap<Rank, NodeId>,
     files: HashMap<FileId, Known>,
-    /// The number that was given last.
+    /// The number that was given last. The first one is the time at which the process began: who
+    /// has been told of files by a process that died does not take these for them.
     last: u64,
     /// The bytes of a file are being handed over.
     is_handing_over: bool,
@@ -119,7 +122,8 @@ impl Reads {
         open: &Arc<Open>,
         bytes: u64,
     ) -> (Answer, Option<Wanted>) {
-        let Some(key) = key_of(&open.file) else {
+        let key = key_of(&open.file).filter(|_| is_readable(&open.file));
+        let Some(key) = key else {
             return (Answer::Bytes, None);
         };
         let now = Instant::now();
@@ -151,12 +155,10 @@ impl Reads {
         }
         let read = known.readers.entry(node).or_default();
         *read += bytes;
-        if known.told.contains(&node) {
-            let is_coming = known.waits_until.is_some_and(|until| now < until);
-            let answer = if is_coming {
-                Answer::Coming
-            } else {
-                Answer::Bytes
+        if let Some(until) = known.told.get(&node) {
+            let answer = match now < *until {
+                true => Answer::Coming,
+                false => Answer::Bytes,
             };
             return (answer, None);
         }
@@ -176,16 +178,29 @@ impl Reads {
         let nodes = ranks.iter().filter_map(|rank| state.nodes.get(rank));
         let mut nodes: BTreeSet<NodeId> = nodes.copied().collect();
         nodes.extend(known.readers.keys());
-        let nodes: Vec<NodeId> = nodes.difference(&known.told).copied().collect();
-        known.told.extend(&nodes);
-        known.waits_until = Some(now + COMING_MOST);
+        nodes.retain(|node| !known.told.contains_key(node));
+        let until = now + COMING_MOST;
+        known.told.extend(nodes.iter().map(|node| (*node, until)));
         state.is_handing_over |= is_first;
         let wanted = Wanted {
             number: known.number,
-            nodes,
+            nodes: nodes.into_iter().collect(),
             content: is_first.then(|| (Arc::clone(open), key)),
         };
         (Answer::Bytes, Some(wanted))
+    }
+
+    /// A rank on this node reads bytes of an open file from `at` on that the node does not take
+    /// from a cast. Where the file was cast to it, it lacks it: it is not named to it again.
+    pub fn read_bytes(&self, node: NodeId, open: &Open, at: u64) {
+        let mut state = self.state();
+        if let Some(known) = state.files.get_mut(&open.id)
+            && at < known.key.bytes
+            && known.brought.remove(&node)
+        {
+            // The service is not told of it again either.
+            known.told.insert(node, Instant::now());
+        }
     }
 
     /// A rank that calls runs on this node.
@@ -202,10 +217,16 @@ impl Reads {
             content,
         } = wanted;
         let Some((open, key)) = content else {
-            link.send(&FromReads::More(nodes).packet(number));
+            if self.state().has_begun(number) {
+                link.send(&FromReads::More(nodes).packet(number));
+            }
             return;
         };
-        link.send(&FromReads::Begins(key.bytes, nodes).packet(number));
+        link.send(&FromReads::Begins(key.bytes, nodes.clone()).packet(number));
+        let late = self.state().begin(number, &nodes);
+        if !late.is_empty() {
+            link.send(&FromReads::More(late).packet(number));
+        }
         let mut piece = vec![0; MAX_TRANSFER];
         let mut at = 0;
         while at < key.bytes {
@@ -224,25 +245,58 @@ impl Reads {
     /// What has become of a file.
     pub fn cast(&self, cast: &Cast) {
         let mut state = self.state();
-        let mut files = state.files.values_mut();
-        let Some(known) = files.find(|known| known.number == cast.number) else {
+        let Some(known) = state.find(cast.number) else {
             return;
         };
         match cast.object {
-            Some(object) => {
+            Some(object) if object.bytes == known.key.bytes => {
                 known.object = Some(object);
                 known.brought.extend(&cast.nodes);
             }
-            // Nodes that have it go on with it.
-            None => {
+            // Of another content, or of none. Nodes that have it go on with it.
+            _ => {
                 known.is_refused = known.object.is_none();
-                known.waits_until = None;
+                let now = Instant::now();
+                known.told.values_mut().for_each(|until| *until = now);
             }
         }
     }
 }
 
+impl Default for State {
+    fn default() -> Self {
+        let began = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            nodes: HashMap::new(),
+            files: HashMap::new(),
+            last: began.map_or(0, |began| began.as_nanos() as u64),
+            is_handing_over: false,
+        }
+    }
+}
+
 impl State {
+    fn find(&mut self, number: u64) -> Option<&mut Known> {
+        let mut files = self.files.values_mut();
+        files.find(|known| known.number == number)
+    }
+
+    /// Whether the service knows of a file. Nodes that come before are told with it.
+    fn has_begun(&mut self, number: u64) -> bool {
+        self.find(number).is_some_and(|known| known.has_begun)
+    }
+
+    /// The service knows of a file and of these nodes; which nodes have come meanwhile.
+    fn begin(&mut self, number: u64, nodes: &[NodeId]) -> Vec<NodeId> {
+        let Some(known) = self.find(number) else {
+            return Vec::new();
+        };
+        known.has_begun = true;
+        let told = known.told.keys();
+        let late = told.filter(|node| !nodes.contains(node));
+        late.copied().collect()
+    }
+
     /// Forgets the file that was read longest ago, where there are too many.
     fn make_room(&mut self) {
         if self.files.len() >= MOST {
@@ -262,8 +316,8 @@ impl Known {
             readers: HashMap::new(),
             since: now,
             used: now,
-            told: BTreeSet::new(),
-            waits_until: None,
+            told: BTreeMap::new(),
+            has_begun: false,
             object: None,
             brought: BTreeSet::new(),
             is_refused: false,
@@ -297,10 +351,21 @@ fn key_of(file: &File) -> Option<Key> {
     })
 }
 
+/// Whether it can be read by this descriptor.
+fn is_readable(file: &File) -> bool {
+    let flags = fcntl(file, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+    flags.is_ok_and(|flags| {
+        let is_path = flags.contains(OFlag::O_PATH);
+        !is_path && flags & OFlag::O_ACCMODE != OFlag::O_WRONLY
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::OwnedFd;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::os::unix::net::UnixDatagram;
 
     fn at_rest(path: &std::path::Path) -> (Handles, Vec<Arc<Open>>) {
         std::fs::write(path, vec![7; BYTES_LEAST as usize + 5]).unwrap();
@@ -316,6 +381,13 @@ mod tests {
         };
         let opened = (0..5).map(open).collect();
         (handles, opened)
+    }
+
+    /// Three nodes have read the file: what the service is to be told.
+    fn wanted(reads: &Reads, handles: &Handles, open: &Arc<Open>) -> Wanted {
+        let mut nodes = (0..3).map(|node| (Rank(node), NodeId(node)));
+        let wanted = nodes.find_map(|who| reads.read(handles, who, open, PART_LEAST).1);
+        wanted.expect("three nodes read it")
     }
 
     fn who(rank: u32) -> (Rank, NodeId) {
@@ -368,7 +440,7 @@ mod tests {
         let reads = Reads::default();
         let read =
             |node: u32| reads.read(&handles, (Rank(node), NodeId(node)), &opened[0], PART_LEAST);
-        let wanted = (0..3).find_map(|node| read(node).1).unwrap();
+        let wanted = wanted(&reads, &handles, &opened[0]);
         reads.cast(&Cast {
             number: wanted.number,
             object: None,
@@ -381,5 +453,127 @@ mod tests {
         std::fs::write(&path, b"small").unwrap();
         std::thread::sleep(AT_REST);
         assert!((0..9).all(|node| matches!(read(node), (Answer::Bytes, None))));
+    }
+
+    #[test]
+    fn a_node_that_lacks_what_was_cast_is_answered_with_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (handles, opened) = at_rest(&folder.path().join("file"));
+        let reads = Reads::default();
+        let wanted = wanted(&reads, &handles, &opened[0]);
+        let object = CastObject {
+            id: [1; 32],
+            bytes: BYTES_LEAST + 5,
+        };
+        reads.cast(&Cast {
+            number: wanted.number,
+            object: Some(object),
+            nodes: wanted.nodes,
+        });
+        let read = |node| {
+            let who = (Rank(node), NodeId(node));
+            reads.read(&handles, who, &opened[0], PART_LEAST)
+        };
+        reads.read_bytes(NodeId(1), &opened[0], object.bytes);
+        assert_eq!(read(1).0, Answer::Cast(object), "it looks for the end");
+        reads.read_bytes(NodeId(1), &opened[0], 4096);
+        for _ in 0..2 {
+            assert!(matches!(read(1), (Answer::Bytes, None)));
+        }
+        assert_eq!(read(2).0, Answer::Cast(object), "another node has it");
+    }
+
+    #[test]
+    fn a_cast_of_a_process_before_is_of_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (handles, opened) = at_rest(&folder.path().join("file"));
+        let [before, reads] = [(); 2].map(|()| Reads::default());
+        let number = wanted(&before, &handles, &opened[0]).number;
+        let wanted = wanted(&reads, &handles, &opened[0]);
+        assert_ne!(wanted.number, number);
+        let bytes = BYTES_LEAST + 5;
+        for (number, bytes) in [(number, bytes), (wanted.number, bytes + 1)] {
+            reads.cast(&Cast {
+                number,
+                object: Some(CastObject { id: [1; 32], bytes }),
+                nodes: wanted.nodes.clone(),
+            });
+            let (answer, _) = reads.read(&handles, who(0), &opened[0], PART_LEAST);
+            assert!(!matches!(answer, Answer::Cast(_)), "{number}, {bytes}");
+        }
+    }
+
+    #[test]
+    fn who_may_not_read_a_file_is_not_given_its_cast() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let (handles, opened) = at_rest(&path);
+        let reads = Reads::default();
+        let wanted = wanted(&reads, &handles, &opened[0]);
+        let object = CastObject {
+            id: [1; 32],
+            bytes: BYTES_LEAST + 5,
+        };
+        reads.cast(&Cast {
+            number: wanted.number,
+            object: Some(object),
+            nodes: wanted.nodes,
+        });
+        let of = |file: File| {
+            let room = handles.room(Rank(0)).unwrap();
+            let handle = room.fill(file.into(), opened[0].id).unwrap();
+            let open = handles.get(Rank(0), handle).unwrap();
+            reads.read(&handles, who(0), &open, PART_LEAST).0
+        };
+        let mut options = File::options();
+        assert_eq!(
+            of(options.read(true).open(&path).unwrap()),
+            Answer::Cast(object)
+        );
+        let path_only = options.custom_flags(OFlag::O_PATH.bits());
+        assert_eq!(of(path_only.open(&path).unwrap()), Answer::Bytes);
+        let write_only = File::options().write(true).open(&path).unwrap();
+        assert_eq!(of(write_only), Answer::Bytes);
+    }
+
+    #[test]
+    fn a_node_that_comes_before_the_file_has_begun_is_told_behind_its_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let (handles, opened) = at_rest(&folder.path().join("file"));
+        let reads = Reads::default();
+        let first = wanted(&reads, &handles, &opened[0]);
+        let late = (Rank(9), NodeId(9));
+        let late = reads.read(&handles, late, &opened[0], PART_LEAST).1;
+        let (link, number, nodes) = (Link::default(), first.number, first.nodes.clone());
+        let (worker, service) = UnixDatagram::pair().unwrap();
+        service
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        link.connect(Arc::new(worker));
+        let mut packet = vec![0; crate::message::MAX];
+        std::thread::scope(|scope| {
+            reads.hand_over(&link, late.expect("it is told of"));
+            scope.spawn(|| reads.hand_over(&link, first));
+            let mut next = || {
+                let length = service.recv(&mut packet).unwrap();
+                let (of, said) = FromReads::parse(&packet[..length]).unwrap();
+                assert_eq!(of, number);
+                match said {
+                    FromReads::Begins(_, nodes) => (1, nodes),
+                    FromReads::Piece(_) => (2, Vec::new()),
+                    FromReads::Ends(_) => (3, Vec::new()),
+                    FromReads::More(nodes) => (4, nodes),
+                }
+            };
+            assert_eq!(next(), (1, nodes));
+            assert_eq!(next(), (4, vec![NodeId(9)]));
+            while next().0 != 3 {}
+        });
+        let more = (Rank(8), NodeId(8));
+        let more = reads.read(&handles, more, &opened[0], PART_LEAST).1;
+        reads.hand_over(&link, more.expect("it is told of"));
+        let length = service.recv(&mut packet).unwrap();
+        let said = FromReads::More(vec![NodeId(8)]).packet(number);
+        assert_eq!(packet[..length], said);
     }
 }
