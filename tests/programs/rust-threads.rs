@@ -1,6 +1,6 @@
 // rust-threads: threads as Rust programs use them: made and joined, scoped, with channels, locks
 // and conditions; a panic in one that another sees; what each thread has of its own; sleep and
-// time-outs; a signal for one that sleeps. The last line is "rust-threads: ok".
+// time-outs. The last line is "rust-threads: ok".
 use std::cell::Cell;
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -165,39 +165,6 @@ fn parked() {
     assert_eq!(thread.join().unwrap().as_deref(), Some("parked"));
 }
 
-static SIGNALS: AtomicU64 = AtomicU64::new(0);
-
-extern "C" fn on_signal(_: i32) {
-    SIGNALS.fetch_add(1, Ordering::Relaxed);
-}
-
-unsafe extern "C" {
-    fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
-    fn pthread_self() -> usize;
-    fn pthread_kill(thread: usize, number: i32) -> i32;
-}
-
-// A signal for a thread that sleeps: its handler runs, and the sleep goes on.
-fn signals() {
-    const USR1: i32 = 10;
-    let (tell, told) = mpsc::channel();
-    // SAFETY: the handler does nothing but count.
-    assert_ne!(unsafe { signal(USR1, on_signal) }, usize::MAX);
-    let thread = thread::spawn(move || {
-        // SAFETY: it says who this thread is.
-        tell.send(unsafe { pthread_self() }).unwrap();
-        let began = Instant::now();
-        thread::sleep(Duration::from_millis(50));
-        began.elapsed()
-    });
-    let target = told.recv().unwrap();
-    thread::sleep(Duration::from_millis(10));
-    // SAFETY: the thread is joined below, so that it is there.
-    assert_eq!(unsafe { pthread_kill(target, USR1) }, 0);
-    assert!(thread.join().unwrap() >= Duration::from_millis(50));
-    assert_eq!(SIGNALS.load(Ordering::Relaxed), 1);
-}
-
 fn main() {
     counting();
     scoped();
@@ -205,6 +172,5 @@ fn main() {
     panics();
     conditions();
     parked();
-    signals();
     println!("rust-threads: ok");
 }

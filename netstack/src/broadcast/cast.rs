@@ -28,37 +28,30 @@ use super::roster::{self, Roster};
 use super::suspects::Suspects;
 use super::{MAX_MEMBERS, Part, Peer, Store, shape};
 use crate::ids::{BootEpoch, CastId};
-use crate::join::Timing;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
 use pulling::Pull;
-use pulling::waiting::MARGIN;
-use serving::{KEPT_WAITING, MAX_WAITS, Serve};
+use serving::Serve;
 use spreading::Spread;
 use way::Way;
 
-/// Messages that wait to be sent; more are dropped, for all are repeated. An answer to each request
-/// that is kept, and as many others.
-const MAX_OUTBOX: usize = 2 * MAX_WAITS;
-/// Blocks of time until an unanswered request for a page of the roster is repeated: it, and the
-/// answer, may be kept as long as a request for a block, and be behind a window.
-const ROSTER_AGAIN: u64 = 2 * KEPT_WAITING + MARGIN;
+/// Messages that wait to be sent; more are dropped, for all are repeated.
+const MAX_OUTBOX: usize = 8192;
+/// Blocks of time until an unanswered request for a page of the roster is repeated.
+const ROSTER_AGAIN: u64 = 100;
 /// How often a parent is asked for a page before another member is, and how often before the source
-/// is: two of the parent, and two of others, are lost once in 2,500 times each where one datagram
-/// in a hundred is.
+/// is.
 const PARENT_TRIES: u32 = 2;
-const SOURCE_AFTER: u32 = 2 * PARENT_TRIES;
-/// Draws of another member that may have a page: where half of all do not have it, all miss once in
-/// 256 times.
+const SOURCE_AFTER: u32 = 4;
+/// Draws of another member that may have a page.
 const PAGE_DRAWS: u32 = 8;
 /// Pages that a member learns beside those that its place needs, once somebody it asked is late or
-/// silent: those who are on them stand in. They are 512 members, others for each.
+/// silent: those who are on them stand in. Some hundreds of members, others for each.
 const SPARE_PAGES: u32 = 8;
-/// With nothing heard from anybody for so long a member gives a cast up: five times the silence
-/// after which the control node counts as lost, so that it was started again meanwhile.
-const GIVE_UP: Micros = Timing::DEFAULT.lost_after.saturating_mul(5);
-/// The same, in block times, for links so slow that a block takes long (35 s of blocks of 8 KiB at
-/// 1 Mbit/s); and in waits for one peer.
+/// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of
+/// the control node takes to be noticed.
+const GIVE_UP: Micros = Micros::from_secs(30);
+/// The same, in block times, for links so slow that a block takes long; and in waits for one peer.
 const GIVE_UP_BLOCKS: u64 = 500;
 const GIVE_UP_WAITS: u64 = 16;
 

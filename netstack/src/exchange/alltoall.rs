@@ -19,12 +19,12 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::credit::{Credit, MAX_WINDOW};
+use super::credit::Credit;
 use super::grants::Key;
 use super::group::{Members, Together};
 use super::inbound::Inbound;
 use super::io::Io;
-use super::liveness::{MAX_WATCHED, MIN_ASKED};
+use super::liveness::MAX_WATCHED;
 use super::message::{BlockId, Item, packets};
 use super::published::active::Network;
 use super::published::steps::{MASTER, Steps};
@@ -33,22 +33,20 @@ use super::{Active, Error, Layout, OpId, PACKET, Scheme, Side};
 use crate::broadcast::bitmap::Bitmap;
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
-use crate::transport::pull::BATCH;
 use crate::transport::retry::Backoff;
 
-/// Receivers that are told at a time that this rank is ready: as many as there are batches in the
-/// largest window, so that the link is full if each asks for one.
-const AHEAD: usize = (MAX_WINDOW / BATCH) as usize;
+/// Receivers that are told at a time that this rank is ready.
+const AHEAD: usize = 8;
 /// Whoever asks before its turn has come is told at once as long as no more is told to all than so
 /// many windows of one sender: twice what a rank tells by itself.
 const TOLD_AHEAD: u32 = 4;
-/// Senders that are pulled from at a time, for the same reason.
-const SENDERS: usize = AHEAD;
+/// Senders that are pulled from at a time.
+const SENDERS: usize = 6;
 /// A receiver that was told so often in vain gives up its place: where one datagram in a hundred is
 /// lost, two of these, or their answers, are once in 2,500 times.
 const TELL_AGAIN: u8 = 2;
-/// The same where the whole block was sent: it is as good as dead then.
-const TELL_AGAIN_SENT: u8 = MIN_ASKED as u8;
+/// The same where the whole block was sent.
+const TELL_AGAIN_SENT: u8 = 6;
 /// Senders that should be ready and are not, that are known one by one: as many as are watched.
 pub(super) const MAX_OVERDUE: usize = MAX_WATCHED;
 /// Senders of the next rounds that are asked when a block begins, where they have not said that

@@ -343,7 +343,7 @@ impl Endpoint {
         }
         // Fewer find room at the port beside all that may come, and wait there for no longer than
         // their senders do for an answer.
-        if ready.len() > io.credit.window() as usize / 2 {
+        if ready.len() > io.credit.total() as usize / 2 {
             io.credit.assume_unasked(now);
         }
         for (rank, bytes) in ready {

@@ -13,8 +13,8 @@ use super::PACKET;
 use super::message::{BlockId, Data, Pull, packet_bytes, packets};
 use crate::ids::Rank;
 
-/// Packets that are known one by one: bits of a word.
-const SPAN: u32 = u128::BITS;
+/// Packets that are known one by one.
+const SPAN: u32 = 128;
 
 /// What orders the blocks: priority, receiver, block.
 pub(super) type Key = (u32, Rank, BlockId);

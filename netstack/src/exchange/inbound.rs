@@ -18,8 +18,8 @@ use super::credit::Waits;
 use super::message::Pull;
 use crate::time::{Instant, Micros};
 
-/// Packets that are known one by one: bits of a word.
-pub(super) const SPAN: u32 = u128::BITS;
+/// Packets that are known one by one.
+const SPAN: u32 = 128;
 /// So often the wait has doubled for the sender of a short block that is missing: it may be many
 /// receivers that ask it.
 const MISSING_DOUBLINGS: u8 = 2;

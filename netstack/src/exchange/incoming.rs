@@ -38,8 +38,7 @@ use crate::time::Instant;
 mod probes;
 mod room;
 
-/// Most messages that wait to be received, of all ranks: without any bytes they take 256 KB of what
-/// is known of them.
+/// Most messages that wait to be received, of all ranks.
 const MAX_UNEXPECTED: usize = 4096;
 /// Where the bytes of a message that waits are.
 #[derive(Debug)]

@@ -38,7 +38,7 @@ const PROVEN: Micros = Micros(COMPUTES.0 * 3);
 const DEAD: Micros = Micros(COMPUTES.0 * 4);
 /// Questions that it does not answer before it is lost. Where one datagram in ten is lost, so are
 /// as many questions, or answers to them, once in 4,000 times: 0.19^5.
-pub(super) const MIN_ASKED: u32 = 5;
+const MIN_ASKED: u32 = 5;
 /// See [`liveness`].
 const PATIENCE: Patience = Patience::new(QUIET, INTERVAL, MIN_ASKED, DEAD);
 /// Most ranks that are watched at a time: with four questions a second to each they cost 256

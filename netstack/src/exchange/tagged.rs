@@ -28,7 +28,7 @@ use super::endpoint::Losses;
 use super::incoming::Incoming;
 use super::io::Io;
 use super::message::{BlockId, Body, Data, Item, Loss, NUMBER_MASK, Offer, Pull};
-use super::{BufferId, Error, Event, Gone, MAX_OPS, Memory, OpId, PACKET, SHORT};
+use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 use crate::transport::retry::Unanswered;
@@ -54,8 +54,8 @@ const LONGEST_WAIT: Micros = Micros::from_millis(200);
 const KNOWN_EACH: Micros = Micros(100);
 
 /// Messages that were taken back and whose receivers have not said that they know: who takes back
-/// more must wait. One in 64 of the operations that may be posted.
-pub(super) const MAX_WITHDRAWN: usize = MAX_OPS / 64;
+/// more must wait.
+pub(super) const MAX_WITHDRAWN: usize = 1024;
 
 /// What a message that waits for its receiver costs beside its bytes, so that empty ones are
 /// bounded too.

@@ -18,7 +18,7 @@ use super::posted::Receiving;
 use crate::ids::Rank;
 use crate::time::Instant;
 
-/// Messages that are pulled at a time: one ends while the next begins.
+/// Messages that are pulled at a time.
 const ACTIVE: usize = 2;
 /// Messages that are gone and may stand in the queue, beside as many as are there.
 const GONE_MAX: usize = 64;
@@ -170,9 +170,9 @@ impl Transfer {
         let each = io.credit.each();
         let most = wants
             .min(each.saturating_sub(before))
-            .min(io.credit.window().saturating_sub(*used))
+            .min(io.credit.total().saturating_sub(*used))
             .min(io.credit.room());
-        let worth = io.credit.batch().min(each);
+        let worth = io.credit.worth().min(each);
         let is_worth = most >= worth || most == wants || inbound.has_lost();
         if most == 0 || !is_worth {
             return false;

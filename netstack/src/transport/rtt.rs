@@ -45,11 +45,6 @@ impl RttEstimator {
         Self::new(assumed, Micros::ZERO, GRANULARITY)
     }
 
-    /// The same where this side looks at its timers more often: once in `granularity`.
-    pub(crate) fn of_link(assumed: Micros, granularity: Micros) -> Self {
-        Self::new(assumed, Micros::ZERO, granularity)
-    }
-
     fn new(assumed: Micros, answer_delay: Micros, granularity: Micros) -> Self {
         Self {
             smoothed: assumed.0,
@@ -60,11 +55,6 @@ impl RttEstimator {
             answer_delay,
             granularity,
         }
-    }
-
-    /// Nothing was sampled.
-    pub(crate) fn is_assumed(&self) -> bool {
-        self.is_assumed
     }
 
     pub(crate) fn sample(&mut self, rtt: Micros) {
@@ -85,11 +75,6 @@ impl RttEstimator {
     /// What was overtaken is lost so long after it was asked for (RFC 9002, section 6.1.2).
     pub(crate) fn loss_delay(&self) -> Micros {
         Micros(self.smoothed.max(self.latest) + self.late_by().0)
-    }
-
-    /// What a round trip takes (RFC 6298: SRTT).
-    pub(crate) fn smoothed(&self) -> Micros {
-        Micros(self.smoothed)
     }
 
     /// The shortest that was sampled (RFC 9002, section 5.2: min_rtt): no answer comes sooner.

@@ -22,7 +22,7 @@ mod receiving;
 mod repeating;
 #[cfg(test)]
 mod tests;
-pub(super) mod waiting;
+mod waiting;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -30,38 +30,33 @@ use core::net::SocketAddrV4;
 
 use super::{Cast, Consent, Io};
 use crate::broadcast::bitmap::Bitmap;
-use crate::broadcast::message::{
-    Blocks, MAX_LISTED, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
-};
+use crate::broadcast::message::{Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants};
 use crate::broadcast::pacer::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
 use crate::broadcast::{FRAGMENT, LIST_BYTES, Part};
-use crate::time::Instant;
-use crate::transport::rtt::{self, RttEstimator};
-use crate::transport::window;
+use crate::time::{Instant, Micros};
 use asked::{Asked, State};
 use link::Link;
 
-/// Requests without a sign of life, or flowing: with blocks of 8 KiB half of the 256 KB that the
-/// port of a switch holds. A longer round trip is covered by [`super::way`].
+/// Requests without a sign of life, or flowing: half of what the port of a switch holds with blocks
+/// of 8 KiB, and enough for a round trip of ten block times. A longer one is covered by
+/// [`super::way`].
 pub(in crate::broadcast) const WINDOW: u32 = 16;
 /// The same for a member to which blocks come slowly, requests that wait for their turn included:
-/// what is sent to it at once must fit its port. With blocks of 8 KiB it is a third of that.
+/// what is sent to it at once must fit its port.
 const NARROW_WINDOW: u32 = 10;
-/// Blocks that may be asked for at a time, waiting ones included: 8 MiB of blocks of 8 KiB.
-pub(super) const MAX_ASKED: usize = 1024;
+/// Blocks that may be asked for at a time, waiting ones included.
+const MAX_ASKED: usize = 1024;
 /// Buffers where the user names no number: two blocks of every row of a large grid.
 const USUAL_BUFFERS: usize = 256;
 /// Faults of programs that wait to be asked for.
 const MAX_WANTED: usize = 64;
-/// First guess of the time to the first sign of life, in block times: windows are in front of the
-/// request and of its answer, at both ends.
-const FIRST_GUESS: u64 = 4 * WINDOW as u64;
-/// A train that stopped in the middle is given the time of a window of blocks: others may be before
-/// the rest of it. One that is complete but for holes is given that of two: what comes is overtaken
-/// by one at most.
-const STALLED: u64 = WINDOW as u64;
+/// First guess of the time to the first sign of life, in block times.
+const FIRST_GUESS: u64 = 64;
+/// A train that stopped in the middle is given so many block times, one that is complete but for
+/// holes so many.
+const STALLED: u64 = 16;
 const HOLES: u64 = 2;
 /// Block times until a peer that did not know the cast is asked again, and how often it is.
 const UNKNOWN_AGAIN: u64 = 24;
@@ -70,25 +65,31 @@ const UNKNOWN_TRIES: u8 = 40;
 const MAX_UNKNOWN_BACKOFF: u32 = 8;
 /// It is the end when so many times what lacks has arrived.
 const LAST_SHARE: u32 = 16;
-/// Attempts at the end after which a peer that says nothing is left alone: where one datagram in a
-/// hundred is lost, both are once in 2,500 times.
+/// Attempts at the end after which a peer that says nothing is left alone.
 const LAST_ATTEMPTS: u8 = 2;
-/// A block that is expected so many blocks before or after now may be on its way, in the window or
-/// in the next message: it is not named again.
-const MAYBE_COMING: u32 = WINDOW + MAX_LISTED as u32;
-/// The least that may be asked for where many casts share the buffers: what one message names.
-const LEAST_ASKED: usize = MAX_LISTED;
-/// Doublings of the time-out: 32 times, when all of [`FIRST_GUESS`] at 10 Gbit/s is 15 ms.
+/// A block that is expected so many blocks before or after now may be on its way: it is not named
+/// again.
+const MAYBE_COMING: u32 = 20;
+/// Whoever is farther away than this, in blocks, is not taken for slow before it is measured.
+const FAR: u32 = 14;
+/// The least of the window and of what may be asked for where many casts share them.
+const LEAST_WINDOW: u32 = 2;
+const LEAST_ASKED: usize = 4;
+/// As long as nothing at all was heard the others may be this far away, there and back: before, no
+/// request is taken for lost.
+const FARTHEST: Micros = Micros::from_millis(20);
+/// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
+/// Longest time-out for a sign of life.
+const LONGEST: Micros = Micros::from_secs(2);
 /// Members that are silent are left alone for so many times what a request may wait, at first;
 /// those that are late for so many.
 const SILENT_FOR: u64 = 16;
 const LATE_FOR: u64 = 2;
 /// A request may be late by this part of all blocks that have arrived.
 const LATE_SHARE: u32 = 32;
-/// Every so many blocks late ones are looked for: half a window, so that none is late by more than
-/// that before it is seen.
-const LOOK_EVERY: u32 = WINDOW / 2;
+/// Every so many blocks late ones are looked for.
+const LOOK_EVERY: u32 = 8;
 
 /// Fragments, and those of the whole block.
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +112,8 @@ pub(crate) struct Pull {
     link: Link,
     /// The scheme has nothing left to ask for.
     last: bool,
-    /// Time to the first sign of life.
-    rtt: RttEstimator,
+    /// The soonest sign of life so far, in microseconds.
+    soonest: u64,
     /// Blocks that have arrived and were checked.
     arrived: u32,
     looked: u32,
@@ -135,12 +136,15 @@ pub(crate) struct Pull {
     /// The planner has something to ask.
     eager: bool,
     wait: Instant,
+    smoothed: u64,
+    variation: u64,
 }
 
 impl Pull {
     /// For so many blocks of `block_bytes` bytes, if full, and so many buffers (0: the usual
     /// number).
     pub(super) fn new(blocks: u32, block_bytes: u64, buffers: u32, pace: Pace) -> Self {
+        let guess = pace.blocks(FIRST_GUESS).0;
         let buffers = match buffers {
             0 => USUAL_BUFFERS,
             buffers => (buffers as usize).min(MAX_ASKED),
@@ -153,7 +157,7 @@ impl Pull {
             queued: 0,
             link: Link::new(block_bytes),
             last: false,
-            rtt: RttEstimator::of_link(pace.blocks(FIRST_GUESS), pace.blocks(1)),
+            soonest: u64::MAX,
             arrived: 0,
             looked: 0,
             limit: buffers,
@@ -170,6 +174,8 @@ impl Pull {
             next_deadline: Instant::FAR_FUTURE,
             eager: false,
             wait: Instant::FAR_FUTURE,
+            smoothed: guess,
+            variation: guess / 2,
         }
     }
 
@@ -207,7 +213,7 @@ impl Pull {
         let room = if self.link.narrow {
             let farther = u64::from(self.farther) / self.link.slowdown;
             let window = NARROW_WINDOW / self.crowd + farther as u32;
-            self.in_window + self.queued < window.max(window::LEAST)
+            self.in_window + self.queued < window.max(LEAST_WINDOW)
         } else {
             self.in_window < self.window
         };
@@ -230,13 +236,13 @@ impl Pull {
 
     /// So many blocks more than usual may be on their way, and so many casts share what may.
     pub(super) fn stretch(&mut self, farther: u32, crowd: u32) {
-        if farther > WINDOW && self.link.is_new() {
+        if farther > FAR && self.link.is_new() {
             // Whether blocks come slowly is not known before they come as fast as they can.
             self.link.narrow = false;
         }
         self.farther = farther;
         self.crowd = crowd;
-        self.window = ((WINDOW + farther) / crowd).max(window::LEAST);
+        self.window = ((WINDOW + farther) / crowd).max(LEAST_WINDOW);
         let most = self.most.saturating_add(farther as usize).min(self.buffers);
         self.limit = (most / crowd as usize).max(LEAST_ASKED).min(self.buffers);
     }
@@ -326,6 +332,24 @@ impl Pull {
         }
         self.eager = true;
         entry
+    }
+
+    /// A first sign of life came after so long (RFC 6298).
+    fn sample(&mut self, time: Micros) {
+        let time = time.min(LONGEST).0;
+        if self.soonest == u64::MAX && time > self.timeout().0 {
+            // The guess was far too short.
+            self.smoothed = time;
+            self.variation = time / 2;
+        }
+        self.soonest = self.soonest.min(time);
+        self.variation = (3 * self.variation + self.smoothed.abs_diff(time)) / 4;
+        self.smoothed = (7 * self.smoothed + time) / 8;
+    }
+
+    /// How long to wait for a sign of life where nothing else is known.
+    fn timeout(&self) -> Micros {
+        Micros(self.smoothed + 4 * self.variation).min(LONGEST)
     }
 }
 
@@ -607,7 +631,7 @@ impl Cast {
                 self.repeat(at, from, io);
                 false
             }
-            State::Sent if self.pull.rtt.is_assumed() && io.now < entry.at + rtt::INITIAL => {
+            State::Sent if self.pull.soonest == u64::MAX && io.now < entry.at + FARTHEST => {
                 // Nobody was heard yet: everybody may be far away.
                 let waited = io.now.saturating_since(entry.at);
                 self.pull.set_deadline(at, io.now + waited);

@@ -10,7 +10,6 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::pulling::WINDOW;
 use super::{Cast, Consent, Io};
 use crate::broadcast::message::{Answer, Blocks, MemberIndex, Wants};
 use crate::broadcast::plan::Service;
@@ -20,13 +19,13 @@ use crate::time::{Instant, Micros};
 pub(super) const KEPT_WAITING: u64 = 40;
 /// Requests kept for one cast: those of a row's children, or of a column, several blocks each; at
 /// the source those of the first layer.
-pub(super) const MAX_WAITS: usize = 4096;
-/// Trains that are remembered, four windows (more where the others are far away), and for how many
-/// block times they may be on their way: against a block that is only named again as long as a
-/// request may be kept, against one that is asked for again a window and a half.
-const MAX_SENT: usize = 4 * WINDOW as usize;
-const REMINDED: u64 = KEPT_WAITING;
-const REPEATED: u64 = 3 * WINDOW as u64 / 2;
+const MAX_WAITS: usize = 4096;
+/// Trains that are remembered (more where the others are far away), and for how many block times
+/// they may be on their way: against a block that is only named again, and against one that is
+/// asked for again.
+const MAX_SENT: usize = 64;
+const REMINDED: u64 = 40;
+const REPEATED: u64 = 24;
 /// The place of a request that a program waits for; a scheme's own order begins there at most.
 const URGENT: u64 = 0;
 /// No request is for this block.

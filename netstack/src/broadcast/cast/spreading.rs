@@ -24,17 +24,14 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::serving::KEPT_WAITING;
 use super::{Cast, CastEvent, Io};
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::event::{EndReason, FailReason};
 use crate::broadcast::message::{
     MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report, Standing,
 };
-use crate::broadcast::source::PROGRESS_EVERY;
 use crate::broadcast::{MAX_MEMBERS, Peer};
 use crate::time::{Instant, Micros};
-use crate::transport::retry::{Backoff, LOOKS};
 use ranges::RangeSet;
 use tree::{Child, Stage, children_of, parent_of};
 
@@ -42,28 +39,25 @@ mod ranges;
 mod tree;
 
 /// Unanswered attempts after which a child's children are adopted, and after which it is given up.
-/// Where one datagram in a hundred is lost, three of these, or their answers, are once in 125,000
-/// times.
 const ADOPT_AFTER: u32 = 3;
 /// The former as long as no child has answered: they may all be far away.
-const ADOPT_UNHEARD_AFTER: u32 = ADOPT_AFTER + 1;
+const ADOPT_UNHEARD_AFTER: u32 = 4;
 const GIVE_UP_AFTER: u32 = 20;
-/// Block times until something unanswered is repeated, as long as a request may be kept; doubled
-/// with each attempt up to the longest. Those below a child that is dead from the start hear of the
-/// cast after seven of these.
-const AGAIN: u64 = KEPT_WAITING;
+/// Block times until something unanswered is repeated; doubled with each attempt up to the longest.
+/// Those below a child that is dead from the start hear of the cast after seven of these.
+const AGAIN: u64 = 40;
 /// Bounds of the first repeat, and the longest wait between two. With the attempts above a child
 /// has about three seconds to answer.
 const AGAIN_BOUNDS: (Micros, Micros) = (Micros(250), Micros::from_millis(10));
+/// Doublings of the wait.
+const MAX_DOUBLINGS: u32 = 10;
 const SLOWEST: Micros = Micros::from_millis(250);
-/// A child from which nothing was heard for so long is probed: as long as the longest wait.
-const PROBE_AFTER: Micros = SLOWEST;
-/// What is not yet everything is reported at most so often: twice in the time in which the control
-/// node tells its users.
-const REPORT_EVERY: Micros = Micros(PROGRESS_EVERY.0 / 2);
-/// A member that was adopted and has told everything says so again this long after the last answer:
-/// as often as nodes say that they are there.
-const ADOPTED_EVERY: Micros = LOOKS;
+/// A child from which nothing was heard for so long is probed.
+const PROBE_AFTER: Micros = Micros::from_millis(250);
+/// What is not yet everything is reported at most so often.
+const REPORT_EVERY: Micros = Micros::from_millis(50);
+/// A member that was adopted and has told everything says so again this long after the last answer.
+const ADOPTED_EVERY: Micros = Micros::from_secs(1);
 /// Senders of corrupt blocks that wait to be reported.
 const MAX_CORRUPT: usize = 64;
 
@@ -317,7 +311,9 @@ impl Cast {
     fn again(&self, attempts: u32) -> Micros {
         let (least, most) = AGAIN_BOUNDS;
         let first = self.shared(AGAIN).clamp(least, most) + self.way.beyond();
-        Backoff::new(first, SLOWEST).after(attempts)
+        first
+            .saturating_mul(1 << attempts.min(MAX_DOUBLINGS))
+            .min(SLOWEST)
     }
 
     pub(super) fn spread_tick(&mut self, io: &mut Io<'_>) {
@@ -443,8 +439,7 @@ impl Cast {
             // Of what was repeated the number says which was answered: those that were lost are no
             // distance.
             let waited = Micros(stamp(io.now).wrapping_sub(number).into());
-            self.way.sample(waited);
-            self.way.settle(Micros::ZERO, self.pace);
+            self.way.sample_at_most(waited, self.pace);
         }
         let child = &mut self.spread.children[at];
         let stage = child.stage;

@@ -16,22 +16,29 @@
 //! the buffers.
 
 use super::super::pacer::Pace;
-use super::pulling::MAX_ASKED;
 use crate::time::Micros;
-use crate::transport::rtt::RttEstimator;
-use crate::transport::window::INITIAL;
 
-/// Block times of the way there and back that the usual window covers: the requests of an initial
-/// window (RFC 6928). The others of the usual window wait at their peers.
-const COVERED: u64 = INITIAL as u64;
-/// Ways differ by no more than this factor: through the three levels of a fat tree there are five
-/// switches, through the lowest one alone one, and twice the network cards.
+/// Block times of the way there and back that the usual window covers.
+const COVERED: u64 = 10;
+/// Nearer members count against farther ones: ways differ by no more than this factor.
 const SPREAD: u64 = 3;
+/// Parts of a measurement's difference from the mean that the mean follows it by, up and down: the
+/// farther members count for more.
+const UP: u64 = 2;
+const DOWN: u64 = 32;
+/// Longest way that windows are stretched for, there and back, in block times: they end at the
+/// buffers in any case.
+const FARTHEST: u64 = 1024;
+/// Longest way in time: what takes longer is no network of a machine.
+const LONGEST_WAY: Micros = Micros::from_millis(100);
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    rtt: RttEstimator,
+    /// Shortest that was measured, and their mean, in microseconds; the least is the largest number
+    /// before the first.
+    least: u64,
+    mean: u64,
     /// So many blocks more than usual may be on their way, and the time that they take.
     blocks: u32,
     beyond: Micros,
@@ -42,7 +49,8 @@ pub(crate) struct Way {
 impl Way {
     pub(super) fn new() -> Self {
         Way {
-            rtt: RttEstimator::of_peer(Micros::ZERO),
+            least: u64::MAX,
+            mean: 0,
             beyond: Micros::ZERO,
             blocks: 0,
             crowd: 1,
@@ -51,17 +59,34 @@ impl Way {
 
     /// The way there and back was measured, the time that the block takes on the link included.
     pub(super) fn sample(&mut self, time: Micros) {
-        self.rtt.sample(time);
+        let time = time.min(LONGEST_WAY).0;
+        self.mean = match self.least {
+            u64::MAX => time,
+            _ if time > self.mean => self.mean + (time - self.mean) / UP,
+            _ => self.mean - (self.mean - time) / DOWN,
+        };
+        self.least = self.least.min(time);
     }
 
     /// What follows from the samples, where a block comes so long after another at the soonest:
     /// that is no distance, and the fewer blocks are on the way.
     pub(super) fn settle(&mut self, link: Micros, pace: Pace) {
-        let beyond_link = |time: Micros| time.0.saturating_sub(link.0);
-        let shortest = beyond_link(self.rtt.shortest());
-        let way = beyond_link(self.rtt.smoothed()).min(SPREAD * shortest);
-        let block = pace.blocks(1).max(Micros(link.0 / u64::from(self.crowd)));
-        let way = (way / block.0.max(1)).min(MAX_ASKED as u64);
+        if self.least < u64::MAX {
+            let least = self.least.saturating_sub(link.0);
+            let mean = self.mean.saturating_sub(link.0);
+            let block = pace.blocks(1).max(Micros(link.0 / u64::from(self.crowd)));
+            self.stretch(mean.min(SPREAD * least), block);
+        }
+    }
+
+    /// What took so long may have waited for anything: only the shortest of these counts.
+    pub(super) fn sample_at_most(&mut self, time: Micros, pace: Pace) {
+        self.least = self.least.min(time.min(LONGEST_WAY).0);
+        self.stretch(self.least, pace.blocks(1));
+    }
+
+    fn stretch(&mut self, way: u64, block: Micros) {
+        let way = (way / block.0.max(1)).min(FARTHEST);
         // Requests also wait at their peers, for as long as ever; from twice what is covered all of
         // the way is added.
         let blocks = way.min(2 * way.saturating_sub(COVERED));
@@ -87,7 +112,7 @@ impl Way {
 
     /// Nobody is known to be near.
     pub(super) fn may_be_long(&self) -> bool {
-        self.rtt.is_assumed() || self.blocks > 0
+        self.least == u64::MAX || self.blocks > 0
     }
 
     /// Casts that share the link as if each had the rate of this one: a block takes so many times
@@ -144,6 +169,6 @@ mod tests {
         let mut way = Way::new();
         way.sample(Micros::from_secs(5));
         way.settle(Micros(7), pace());
-        assert_eq!(way.blocks() as usize, MAX_ASKED);
+        assert!(u64::from(way.blocks()) <= FARTHEST, "{}", way.blocks());
     }
 }

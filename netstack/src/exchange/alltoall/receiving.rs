@@ -249,8 +249,8 @@ impl Exchange {
             .values()
             .filter(|inbound| inbound.outstanding() > 0)
             .count();
-        let worth = io.credit.batch();
-        let mut left = io.credit.window();
+        let worth = io.credit.worth();
+        let mut left = io.credit.total();
         let mut at = 0;
         while left > 0
             && io.credit.room() > 0
@@ -330,7 +330,7 @@ impl Exchange {
     fn most_of(&self, round: u32, credit: &Credit) -> u32 {
         let mut earlier = self.inbound.range(..round);
         match earlier.any(|(_, inbound)| inbound.lends()) {
-            true => credit.batch(),
+            true => credit.lent(),
             false => credit.each(),
         }
     }
@@ -364,7 +364,7 @@ impl Exchange {
         // The others are what they are called: whoever sends everything at once does so whatever is
         // lost.
         if again > 0 && self.scheme == Scheme::Default {
-            io.credit.repaired();
+            io.credit.repaired(again);
         }
 
         match is_short {

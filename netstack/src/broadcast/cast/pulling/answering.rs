@@ -25,7 +25,7 @@ impl Cast {
             };
             let entry = &self.pull.entries[at];
             if entry.state == State::Sent && entry.attempt == 0 {
-                self.pull.rtt.sample(io.now.saturating_since(entry.at));
+                self.pull.sample(io.now.saturating_since(entry.at));
             }
             match answer {
                 Answer::Parked | Answer::Queued => {

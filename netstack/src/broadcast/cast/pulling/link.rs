@@ -16,7 +16,6 @@
 use super::Share;
 use crate::broadcast::pacer::Pace;
 use crate::time::{Instant, Micros};
-use crate::transport::rtt::LONGEST;
 
 /// Blocks come slowly when so many take longer than at a sixth of the rate.
 const MEASURE_OVER: u32 = 16;
@@ -29,6 +28,8 @@ const IDLE_GAP: (u64, u64) = (5, 4);
 /// Waits grow with the slowness of the link from so many times up to so many.
 const SLOWDOWN: u64 = 3;
 const MAX_SLOWDOWN: u64 = 32;
+/// Longest time that a block is taken to need.
+const LONGEST: Micros = Micros::from_secs(2);
 
 /// See the module.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use crate::broadcast::message::{MAX_HELD, MemberIndex};
 use crate::broadcast::plan::Trouble;
 use crate::broadcast::suspects::Suspicion;
 use crate::broadcast::{FRAGMENT, LIST_ENTRIES, Part};
+use crate::time::Micros;
 
 impl Cast {
     /// A train, or one fragment with its bytes.
@@ -78,7 +79,7 @@ impl Cast {
         self.pull.set_missing(at, missing);
         if first_sign {
             let waited = io.now.saturating_since(asked_at);
-            self.pull.rtt.sample(waited);
+            self.pull.sample(waited);
             // Behind others' blocks on this link it says nothing about the way, and nothing does
             // that was held for longer than the request is old: it answers one before it.
             if held < MAX_HELD && held <= waited && idle {
@@ -98,7 +99,7 @@ impl Cast {
         let wait = if missing >> last == 0 {
             self.blocks(HOLES)
         } else {
-            self.blocks(STALLED) + self.pull.rtt.timeout()
+            self.blocks(STALLED) + Micros(2 * self.pull.smoothed)
         };
         self.pull.set_deadline(at, io.now + wait);
     }

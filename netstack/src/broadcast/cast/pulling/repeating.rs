@@ -97,7 +97,7 @@ impl Cast {
             }
         }
         let kept = self.blocks(super::super::serving::KEPT_WAITING + 8);
-        let timeout = self.pull.rtt.timeout() + kept + self.way.beyond();
+        let timeout = self.pull.timeout() + kept + self.way.beyond();
         self.pull.entries[first].at = io.now;
         self.pull.set_deadline(first, io.now + timeout);
         self.flush(Some((from, wants)), io);

@@ -6,7 +6,6 @@ use super::*;
 use crate::broadcast::Scheme;
 use crate::broadcast::cast::alone::Alone;
 use crate::broadcast::event::FailReason;
-use crate::time::Micros;
 
 /// What a block of 8 KiB takes on the links of the tests, in microseconds.
 const BLOCK: u64 = 70;
@@ -49,7 +48,7 @@ fn an_answer_to_an_earlier_request_says_nothing_of_the_way() {
     }
     let far = alone.cast.way.blocks();
     assert!((25..=30).contains(&far), "{far}");
-    let soonest = alone.cast.pull.rtt.shortest();
+    let soonest = alone.cast.pull.soonest;
 
     // The block is asked of somebody else, and whoever was asked before sends it after all: it kept
     // the request for 50 ms.
@@ -59,7 +58,7 @@ fn an_answer_to_an_earlier_request_says_nothing_of_the_way() {
     alone.after(1_000);
     alone.block(block, former.expect("there are others"), 50_000);
     assert_eq!(alone.cast.way.blocks(), far);
-    assert_eq!(alone.cast.pull.rtt.shortest(), soonest);
+    assert_eq!(alone.cast.pull.soonest, soonest);
 
     // The same of the one that is asked anew.
     alone.tick();

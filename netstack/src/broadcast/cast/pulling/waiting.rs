@@ -5,43 +5,37 @@
 //!
 //! Invariant: every wait follows the rate that blocks come with here, and has a limit.
 
-use super::{MAX_BACKOFF, WINDOW};
+use super::{LONGEST, MAX_BACKOFF};
 use crate::broadcast::cast::Cast;
 use crate::broadcast::message::MemberIndex;
 use crate::broadcast::published;
 use crate::time::{Instant, Micros};
-use crate::transport::rtt;
 
-/// What a sign of life may be later than is normal, in block times: another window is in front of
-/// it.
-pub(in crate::broadcast::cast) const MARGIN: u64 = WINDOW as u64;
-/// The same at the end, when all peers have little to do: two are, and nothing else is normal.
-const LAST_MARGIN: u64 = 2 * MARGIN;
+/// What a sign of life may be later than is normal, in block times.
+const MARGIN: u64 = 16;
+/// The same at the end, when all peers have little to do.
+const LAST_MARGIN: u64 = 32;
 /// Factor that waits grow by at the end at most.
 const MAX_LAST_BACKOFF: u64 = 8;
 /// How long a request may wait at the end at a peer that does not have the block, beside the way
 /// there and back.
-const LAST_PARKED: u64 = MARGIN;
+const LAST_PARKED: u64 = 16;
 
 impl Cast {
     /// How long a request may go without a sign of life.
     pub(super) fn sign_timeout(&self, block: u32, from: MemberIndex, attempt: u32) -> Micros {
         let backoff = 1 << attempt.min(MAX_BACKOFF);
-        if self.pull.last && !self.pull.rtt.is_assumed() {
+        if self.pull.last && self.pull.soonest < u64::MAX {
             let wait = self
                 .blocks(LAST_MARGIN)
                 .saturating_mul(backoff.min(MAX_LAST_BACKOFF));
-            return self.pull.rtt.shortest().saturating_mul(2) + wait;
+            return Micros(2 * self.pull.soonest) + wait;
         }
         let patience = u64::from(self.planner.patience(block, from));
         let normal = super::super::serving::KEPT_WAITING + patience + patience / 4;
         let sign = self.blocks(normal) + self.way.beyond();
-        let time = self.pull.rtt.timeout().max(sign) + self.blocks(MARGIN);
-        let most = self
-            .wait_timeout()
-            .saturating_mul(2)
-            .max(rtt::LONGEST)
-            .max(time);
+        let time = self.pull.timeout().max(sign) + self.blocks(MARGIN);
+        let most = self.wait_timeout().saturating_mul(2).max(LONGEST).max(time);
         time.saturating_mul(backoff).min(most)
     }
 
@@ -51,7 +45,7 @@ impl Cast {
             return self.longest_timeout();
         }
         let late = u64::from(self.planner.late_after());
-        self.timeout_over(late + MARGIN)
+        self.timeout_over(late + 16)
     }
 
     /// The same before the end.
@@ -60,7 +54,7 @@ impl Cast {
     }
 
     fn timeout_over(&self, blocks: u64) -> Micros {
-        self.pull.rtt.timeout() + self.blocks(blocks) + self.way.beyond().saturating_mul(2)
+        self.pull.timeout() + self.blocks(blocks) + self.way.beyond().saturating_mul(2)
     }
 
     /// The number of the attempt after this one. When time runs out all are used up: what is left
@@ -75,12 +69,12 @@ impl Cast {
     /// How long a request may wait at a peer that does not have the block. At the end longer with
     /// each attempt, or all would ask the source soon.
     pub(super) fn parked_timeout(&self, attempt: u8) -> Micros {
-        if self.pull.last && !self.pull.rtt.is_assumed() {
+        if self.pull.last && self.pull.soonest < u64::MAX {
             let backoff = 1 << u32::from(attempt).min(MAX_BACKOFF);
             let wait = self
                 .blocks(LAST_PARKED)
                 .saturating_mul(backoff.min(MAX_LAST_BACKOFF));
-            return self.pull.rtt.shortest().saturating_mul(2) + wait;
+            return Micros(2 * self.pull.soonest) + wait;
         }
         self.wait_timeout()
     }
