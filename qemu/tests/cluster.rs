@@ -159,6 +159,18 @@ fn nodes_reach_control_through_a_limited_tree_and_down_leaves_nothing() {
     assert!(matches!(down(&lab.paths, false), Err(Error::NotUp(_))));
 }
 
+/// The words of a process. One that has just been made has none for a moment.
+fn command_line(pid: u32) -> String {
+    let path = format!("/proc/{pid}/cmdline");
+    let looks = (0..100).map(|_| std::fs::read_to_string(&path).unwrap());
+    let mut waited = looks.inspect(|words| {
+        if words.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    });
+    waited.find(|words| !words.is_empty()).unwrap_or_default()
+}
+
 #[test]
 #[ignore = "needs QEMU and a network namespace"]
 fn nodes_are_switched_off_and_on_and_control_is_replaced() {
@@ -174,7 +186,7 @@ fn nodes_are_switched_off_and_on_and_control_is_replaced() {
     // Both machines, the one that was started again too, have what was chosen.
     for node in &after.nodes {
         let pid = node.process.unwrap().pid;
-        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        let words = command_line(pid);
         assert!(words.contains("-accel\0tcg,"), "{words:?}");
     }
 

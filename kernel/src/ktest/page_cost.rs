@@ -171,8 +171,14 @@ impl Link {
             cores: 0,
             core_bytes: 0,
         };
-        let launched = self.control.launch(self.now, spec);
-        launched.map_err(|error| alloc::format!("{error:?}"))
+        // The control node hears last that the node has joined.
+        for _ in 0..TURNS {
+            if self.control.launch(self.now, spec.clone()).is_ok() {
+                return Ok(());
+            }
+            self.turn();
+        }
+        Err("the node is not up".into())
     }
 }
 
