@@ -10,7 +10,7 @@
 mod attached;
 mod reads;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
@@ -106,6 +106,7 @@ enum Order {
     Add(JobId, Vec<Member>),
     Leave(JobId, Rank),
     Close(JobId),
+    CloseOthers(BTreeSet<JobId>),
     Cast(JobId, Cast),
     Stop,
 }
@@ -193,6 +194,11 @@ impl Service {
     /// The job is over: its worker ends.
     pub fn close(&self, job: JobId) {
         self.order(Order::Close(job));
+    }
+
+    /// All jobs but these are over, those too whose workers a service before this one has left.
+    pub fn close_others(&self, served: BTreeSet<JobId>) {
+        self.order(Order::CloseOthers(served));
     }
 
     /// Files that many nodes read, as they are to be cast; to be asked once. Each is answered with
@@ -320,6 +326,7 @@ impl Engine {
                 Ok(Order::Add(job, members)) => self.add(job, members),
                 Ok(Order::Leave(job, rank)) => self.leave(job, rank),
                 Ok(Order::Close(job)) => self.close(job),
+                Ok(Order::CloseOthers(served)) => self.close_others(&served),
                 Ok(Order::Cast(job, cast)) => self.tell_worker(job, &cast),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
                 Ok(Order::Stop) | Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
@@ -415,10 +422,21 @@ impl Engine {
     fn close(&mut self, job: JobId) {
         self.server.close(job);
         self.receiving.forget(job);
-        if let Some(worker) = self.jobs.remove(&job).and_then(|job| job.worker) {
-            self.directory.remove(job);
-            self.ending.push((worker, Instant::now() + GRACE));
+        match self.jobs.remove(&job).and_then(|job| job.worker) {
+            Some(worker) => {
+                self.directory.remove(job);
+                self.ending.push((worker, Instant::now() + GRACE));
+            }
+            None => self.directory.end(job),
         }
+    }
+
+    /// Ends all jobs but these.
+    fn close_others(&mut self, served: &BTreeSet<JobId>) {
+        let known = self.jobs.keys().copied();
+        let mut over: BTreeSet<JobId> = known.chain(self.directory.jobs()).collect();
+        over.retain(|job| !served.contains(job));
+        over.into_iter().for_each(|job| self.close(job));
     }
 
     /// Takes datagrams in; whether more may wait.

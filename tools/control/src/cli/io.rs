@@ -215,10 +215,8 @@ impl Joins {
                 _ => None,
             });
             let served: BTreeSet<JobId> = served.collect();
-            for job in self.jobs.difference(&served) {
-                self.service.close(*job);
-            }
             self.jobs.retain(|job| served.contains(job));
+            self.service.close_others(served);
         }
         for order in orders.orders {
             match order {

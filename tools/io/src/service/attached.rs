@@ -65,6 +65,27 @@ impl Directory {
         name_of(&self.0).join(job.0.to_string())
     }
 
+    /// Jobs whose workers may be there.
+    pub fn jobs(&self) -> Vec<JobId> {
+        let entries = fs::read_dir(name_of(&self.0)).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names
+            .filter_map(|name| name.parse().ok().map(JobId))
+            .collect()
+    }
+
+    /// Ends the worker that a service before this one has left of a job that is over.
+    pub fn end(&self, job: JobId) {
+        let Ok(address) = SockAddr::unix(self.socket(job)) else {
+            return;
+        };
+        if let Ok(worker) = connect(&address) {
+            // One that is gone meanwhile needs no word.
+            let _ = worker.send(message::END);
+        }
+        self.remove(job);
+    }
+
     /// The job is over: nobody shall find its worker.
     pub fn remove(&self, job: JobId) {
         let _ = fs::remove_file(self.socket(job));

@@ -86,7 +86,7 @@ pub fn main() -> u8 {
 
 /// Serves the first service, and those that come after it.
 fn serve(listener: &Socket, first: &Arc<UnixDatagram>) -> Result<(), String> {
-    let setup = receive_setup(first)?;
+    let setup = receive_setup(first)?.ok_or("the job was over before it began")?;
     let boot = this_boot()?;
     let working = enclosure::enter(&setup)?;
     let handles = Handles::new(working, boot);
@@ -128,13 +128,15 @@ fn serve(listener: &Socket, first: &Arc<UnixDatagram>) -> Result<(), String> {
             };
             // One that says nothing, or wants other files, is told so and gets none.
             match receive_setup(&next) {
-                Ok(other) if !other.is_of_same_files(&setup) => {
+                // The job ended while no service was there.
+                Ok(None) => std::process::exit(0),
+                Ok(Some(other)) if !other.is_of_same_files(&setup) => {
                     let _ = next.send(b"the worker that is there is of other files");
                     std::process::exit(0);
                 }
                 // It is gone already: there may be another one.
-                Ok(_) if next.send(&ready).is_err() => continue,
-                Ok(_) => {}
+                Ok(Some(_)) if next.send(&ready).is_err() => continue,
+                Ok(Some(_)) => {}
                 Err(_) => continue,
             }
             socket = Arc::new(next);
@@ -154,14 +156,19 @@ fn accept(listener: &Socket, limit: Duration) -> Option<UnixDatagram> {
     Some(UnixDatagram::from(OwnedFd::from(socket)))
 }
 
-/// What a service that has connected says first.
-fn receive_setup(socket: &UnixDatagram) -> Result<Setup, String> {
+/// What a service that has connected says first: `None` when the job is over.
+fn receive_setup(socket: &UnixDatagram) -> Result<Option<Setup>, String> {
     let said = |error: std::io::Error| error.to_string();
     socket.set_read_timeout(Some(FIRST_PACKET)).map_err(said)?;
     let mut packet = vec![0; message::MAX];
     let length = socket.recv(&mut packet).map_err(said)?;
     socket.set_read_timeout(None).map_err(said)?;
-    serde_json::from_slice(&packet[..length])
+    if packet[..length] == *message::END {
+        return Ok(None);
+    }
+    let setup = serde_json::from_slice(&packet[..length]);
+    setup
+        .map(Some)
         .map_err(|error| format!("what to serve was not understood: {error}"))
 }
 
