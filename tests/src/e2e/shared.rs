@@ -4,7 +4,6 @@
 //! Invariant: what a rank alone on its node can do is tested elsewhere; here it shares the node.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use crate::Scenario;
 use crate::cluster::{Boot, Cluster};
