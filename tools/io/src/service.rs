@@ -325,7 +325,7 @@ impl Engine {
                 Ok(Order::Admit(files)) => self.admit(*files),
                 Ok(Order::Add(job, members)) => self.add(job, members),
                 Ok(Order::Leave(job, rank)) => self.leave(job, rank),
-                Ok(Order::Close(job)) => self.close(job),
+                Ok(Order::Close(job)) => self.end(job),
                 Ok(Order::CloseOthers(served)) => self.close_others(&served),
                 Ok(Order::Cast(job, cast)) => self.tell_worker(job, &cast),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
@@ -422,12 +422,18 @@ impl Engine {
     fn close(&mut self, job: JobId) {
         self.server.close(job);
         self.receiving.forget(job);
-        match self.jobs.remove(&job).and_then(|job| job.worker) {
-            Some(worker) => {
-                self.directory.remove(job);
-                self.ending.push((worker, Instant::now() + GRACE));
-            }
-            None => self.directory.end(job),
+        if let Some(worker) = self.jobs.remove(&job).and_then(|job| job.worker) {
+            self.directory.remove(job);
+            self.ending.push((worker, Instant::now() + GRACE));
+        }
+    }
+
+    /// The job is over, whoever started its worker.
+    fn end(&mut self, job: JobId) {
+        let is_left = (self.jobs.get(&job)).is_none_or(|job| job.worker.is_none());
+        self.close(job);
+        if is_left {
+            self.directory.end(job);
         }
     }
 
@@ -436,7 +442,7 @@ impl Engine {
         let known = self.jobs.keys().copied();
         let mut over: BTreeSet<JobId> = known.chain(self.directory.jobs()).collect();
         over.retain(|job| !served.contains(job));
-        over.into_iter().for_each(|job| self.close(job));
+        over.into_iter().for_each(|job| self.end(job));
     }
 
     /// Takes datagrams in; whether more may wait.
