@@ -327,6 +327,41 @@ fn a_worker_ends_with_its_job_and_when_no_service_comes() {
     }
 }
 
+/// A job ends while its service is away: the next one ends its worker, and no other.
+#[test]
+fn a_worker_whose_job_ended_meanwhile_ends_with_the_next_service() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let service = service_at(0, WORKER.into(), beside.path());
+    let port = service.address().port();
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    let mut node = Node::new(&service, 0);
+    let handle = node.open_ok("f", RDWR | CREAT);
+    let lock = Call::new(Op::Lock, handle).with_words([Lock::Write as u64, 0, 10, 0]);
+    assert_eq!(node.call(lock).result, 0);
+    drop(service);
+    let workers = beside.path().join("workers");
+    let is_left = || std::fs::read_dir(&workers).expect("there").count() > 0;
+    assert!(is_left(), "a socket for the next service");
+    let service = service_at(port, WORKER.into(), beside.path());
+    service.close_others([JOB].into());
+    service.admit(files(vec![Export::same(inside.path())], inside.path()));
+    assert_eq!(
+        node.call(Call::new(Op::Read, handle).with_room(1)).result,
+        0
+    );
+    drop(service);
+    let service = service_at(port, WORKER.into(), beside.path());
+    let begun = Instant::now();
+    service.close_others([].into());
+    while is_left() {
+        assert!(begun.elapsed() < Duration::from_secs(1), "it stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Services come and go at one address, in the middle of calls: nothing fails, each line is there
 /// once, and what was open, locked or has no name any more is as it was.
 #[test]
