@@ -66,6 +66,8 @@ pub struct FakeRanks {
     plans_by_calls: Vec<(u64, u32, Op)>,
     /// The connection table is here.
     pub table: bool,
+    /// Turns of the run loop that have asked them.
+    pub turns: u64,
 }
 
 impl FakeRanks {
@@ -96,6 +98,7 @@ impl FakeRanks {
             plans: Vec::new(),
             plans_by_calls: Vec::new(),
             table: true,
+            turns: 0,
         }
     }
 
@@ -155,6 +158,7 @@ impl FakeRanks {
 
     /// Moves datagrams until nobody has any.
     pub fn pump(&mut self, now: Instant, exchange: &mut Exchange) {
+        self.turns += 1;
         let (due, later) = self.plans.drain(..).partition(|plan| plan.0 <= now);
         self.plans = later;
         for (_, rank, op) in due {

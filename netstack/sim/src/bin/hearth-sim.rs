@@ -229,7 +229,7 @@ fn check_all(rotating_from: u64) -> Score {
         score.count(outcome.is_ok());
         match outcome {
             Ok(told) => println!("ok      {told}"),
-            Err(told) => println!("MISSED  {told}"),
+            Err(told) => println!("FAILED  {told}"),
         }
     }
     tell("goals", score, begin);

@@ -101,7 +101,7 @@ pub fn run(family: Family, seeds: &[u64]) -> Score {
     for outcome in on_all_processors(seeds, |seed| family.run(*seed)) {
         score.count(outcome.is_ok());
         if let Err(what) = outcome {
-            println!("{what}");
+            println!("FAILED  {what}");
         }
     }
     score
@@ -125,7 +125,7 @@ pub fn soak(first: u64, time: Duration) -> Score {
             let (score, said) = &mut *state;
             score.count(outcome.is_ok());
             if let Err(what) = outcome {
-                println!("{what}");
+                println!("FAILED  {what}");
                 is_over.store(score.failed >= SOAK_FAILURES_MOST, Ordering::Relaxed);
             }
             if said.elapsed() >= SOAK_SAYS {
