@@ -644,7 +644,7 @@ impl Cast {
                 self.suspect(from, Suspicion::Gone, io);
                 self.trouble(at, Trouble::Silent, io)
             }
-            State::Sent if entry.may_repeat() => {
+            State::Sent if entry.may_repeat() && !running_out => {
                 // The request or its answer may be lost.
                 entry.repeats += 1;
                 io.counters.repeated += 1;

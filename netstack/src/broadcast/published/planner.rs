@@ -454,7 +454,7 @@ impl Published {
     fn is_own(&self, block: u32) -> bool {
         let own = &self.own()[self.own_held as usize..];
         if self.chunks.is_list(block) {
-            return !own.is_empty() && self.current.is_none();
+            return !own.is_empty();
         }
         let chunk = self.chunks.chunk_of(block);
         own.iter().any(|dealt| dealt.chunk == chunk)
