@@ -12,6 +12,7 @@ use netstack::ids::Rank;
 use nix::errno::Errno;
 
 use super::listing::{Budget, Listing};
+use super::writes::Writes;
 
 /// Open files of a rank: one for each descriptor that it can have, and its working directory.
 pub const MOST: usize = 257;
@@ -30,6 +31,8 @@ pub struct Open {
     pub listing: Mutex<Listing>,
     /// Who appends has this: where a write ended is read behind it.
     pub appending: Mutex<()>,
+    /// Writes of which some pieces are not here yet.
+    pub writes: Writes,
 }
 
 /// The open files of all ranks of a job.
@@ -72,6 +75,7 @@ impl Handles {
                 id: (0, 0),
                 listing: Mutex::new(Listing::new(&budget)),
                 appending: Mutex::default(),
+                writes: Writes::default(),
             }),
             budget,
             open: Mutex::default(),
@@ -201,6 +205,7 @@ impl Room<'_> {
             id,
             listing: Mutex::new(Listing::new(&self.handles.budget)),
             appending: Mutex::default(),
+            writes: Writes::default(),
         };
         files.files.insert(files.last, Arc::new(open));
         let handle = files.last;
