@@ -1,6 +1,7 @@
-// Writes that fail: what it prints on a node is what it prints on Linux, but for the last line of `maps`.
+// Calls that fail: what it prints on a node is what it prints on Linux, but for the last line of `maps`.
 // It works in the directory in which it is started: `full` where there is room for some megabytes,
-// `read-only` where there is `input` and nothing can be written, `maps` anywhere.
+// `read-only` where there is `input` and nothing can be written, `maps` anywhere. `mapping` maps `bulk`
+// again and again, until there is `on`: its pages hold their numbers.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -102,6 +103,25 @@ static void maps(void) {
     try_map("shared and writable", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED);
 }
 
+static void mapping(void) {
+    enum { PAGES = 4096, PAGE = 4096 };
+    int file = open("bulk", O_RDONLY);
+    long wrong = 0, maps = 0;
+    struct stat info;
+    printf("mapping\n");
+    fflush(stdout);
+    while (stat("on", &info) < 0) {
+        unsigned char *at = mmap(NULL, PAGES * PAGE, PROT_READ, MAP_PRIVATE, file, 0);
+        if (at == MAP_FAILED)
+            continue;
+        maps++;
+        for (long page = 0; page < PAGES; page++)
+            wrong += at[page * PAGE] != page % 255 + 1 || at[page * PAGE + PAGE - 1] != page % 255 + 1;
+        munmap(at, PAGES * PAGE);
+    }
+    printf("mapped: %d\nwrong: %ld\n", maps > 0, wrong);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     if (!strcmp(what, "full"))
@@ -110,6 +130,8 @@ int main(int argc, char **argv) {
         read_only();
     else if (!strcmp(what, "maps"))
         maps();
+    else if (!strcmp(what, "mapping"))
+        mapping();
     else
         return 2;
     return 0;

@@ -51,6 +51,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: under_other_paths,
     },
     Scenario {
+        name: "files-that-are-mapped-while-their-service-dies",
+        boot: Boot::Network,
+        run: mapped_meanwhile,
+    },
+    Scenario {
         name: "files-that-cannot-be-written",
         boot: Boot::Network,
         run: cannot_be_written,
@@ -142,6 +147,8 @@ const KEPT: usize = 5;
 /// Random calls on a file; so many in a long run.
 const OPERATIONS: &str = "3000";
 const LONG_OPERATIONS: &str = "100000";
+/// How often the process dies that reads a file which is being mapped.
+const KILLS: usize = 3;
 /// How long these may take.
 const LONG_LIMIT: Duration = Duration::from_secs(1200);
 /// How long a command may take that looks at processes.
@@ -658,6 +665,33 @@ fn cannot_be_written(cluster: &Cluster) -> Result<()> {
     ensure!(
         said.contains("mmap"),
         "the report does not name mmap: {said}"
+    );
+    Ok(())
+}
+
+/// A file is mapped while the process that reads it is killed: no mapping has zeros in its place.
+fn mapped_meanwhile(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "mapping")?;
+    let pages = (0..4096_u32).flat_map(|page| [(page % 255 + 1) as u8; 4096]);
+    fs::write(folder.join("bulk"), pages.collect::<Vec<u8>>())?;
+    let (program, place) = (cluster.program("files-full"), folder.to_string_lossy());
+    let arguments = ["run", "-n", "1", "-D", &place, &program, "mapping"];
+    let mut client = cluster.command(&arguments).stdout(Stdio::piped()).spawn()?;
+    let said = client.stdout.take().context("no standard output")?;
+    let (mut said, mut all) = (BufReader::new(said), String::new());
+    said.read_line(&mut all)?;
+    ensure!(all == "mapping\n", "it says {all:?}");
+    for _ in 0..KILLS {
+        std::thread::sleep(Duration::from_millis(1_500));
+        signal_worker(&cluster.control_pid()?, "KILL")?;
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    fs::write(folder.join("on"), "")?;
+    said.read_to_string(&mut all)?;
+    let status = client.wait()?;
+    ensure!(
+        status.success() && all == "mapping\nmapped: 1\nwrong: 0\n",
+        "{status}:\n{all}"
     );
     Ok(())
 }
