@@ -7,7 +7,7 @@ pub mod boots;
 pub(crate) mod farewell;
 mod machines;
 pub(crate) mod node;
-mod path;
+pub(crate) mod path;
 pub(crate) mod registry;
 mod rejection;
 mod slot;

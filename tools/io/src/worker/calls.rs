@@ -135,7 +135,9 @@ fn carry_out_whole(
                 4 => Whence::SeekHole,
                 _ => return Err(Errno::EINVAL),
             };
-            let position = unistd::lseek(&open(0)?.file, signed(first)?, whence)?;
+            // A position before the begin is one without data, as ext4 and tmpfs say.
+            let from = signed(first).map_err(|_| Errno::ENXIO)?;
+            let position = unistd::lseek(&open(0)?.file, from, whence)?;
             Ok(Reply::plain(position))
         }
         Op::Lock => {
@@ -227,8 +229,8 @@ fn close(handles: &Handles, rank: Rank, handle: u32) -> Result<(), Errno> {
         handles.leave(rank);
         return Ok(());
     }
-    if let Some(locker) = handles.close(rank, handle)? {
-        let everything = range_of(libc::F_UNLCK, [0, 0], false)?;
+    let everything = range_of(libc::F_UNLCK, [0, 0], false)?;
+    for locker in handles.close(rank, handle)? {
         fcntl::fcntl(&locker.file, FcntlArg::F_OFD_SETLK(&everything))?;
     }
     Ok(())
@@ -440,6 +442,14 @@ fn lock(
     if !tests && (wanted[0] && !has[0] || wanted[1] && !has[1]) {
         return Err(Errno::EBADF);
     }
+    if kind == libc::F_UNLCK {
+        let lockers = handles.lockers(rank, open.id);
+        let none = lockers.is_empty().then_some(open);
+        for locker in lockers.iter().chain(none) {
+            fcntl::fcntl(&locker.file, FcntlArg::F_OFD_SETLK(&range))?;
+        }
+        return Ok(Reply::plain(0));
+    }
     // Locks are of open file descriptions: those of different ranks, and those of a rank to
     // itself, are never the same ones.
     let does_both = |file: &File| access_of(file) == Ok([true; 2]);
@@ -455,8 +465,12 @@ fn lock(
         });
     }
     match fcntl::fcntl(&locker.file, FcntlArg::F_OFD_SETLK(&range)) {
-        // The rank has locked the file before by one that cannot do this.
-        Err(Errno::EBADF) => fcntl::fcntl(&open.file, FcntlArg::F_OFD_SETLK(&range)),
+        // The rank has locked the file before by one that cannot do this, and may not open one that
+        // can: then its locks are in each other's way.
+        Err(Errno::EBADF) => {
+            handles.lock_through(rank, open);
+            fcntl::fcntl(&open.file, FcntlArg::F_OFD_SETLK(&range))
+        }
         other => other,
     }?;
     Ok(Reply::plain(0))

@@ -90,8 +90,9 @@ pub fn main() -> u8 {
 fn serve(listener: &Socket, first: &Arc<UnixDatagram>) -> Result<(), String> {
     let setup = receive_setup(first)?.ok_or("the job was over before it began")?;
     let boot = this_boot()?;
+    let descriptors = enclosure::own_descriptors()?;
     let working = enclosure::enter(&setup)?;
-    let handles = Handles::new(working, boot);
+    let handles = Handles::new(working, boot, descriptors);
     let (link, known, reads) = (Link::default(), Known::default(), Reads::default());
     let ready = message::ready_packet(setup.run);
     first.send(&ready).map_err(|error| error.to_string())?;

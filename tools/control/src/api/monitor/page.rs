@@ -60,6 +60,7 @@ static FILES: [File; 21] = [
     own!("output.js", SCRIPT),
     own!("overview.js", SCRIPT),
     own!("parts.js", SCRIPT),
+    own!("io.js", SCRIPT),
     own!("programs.js", SCRIPT),
     own!("stream.js", SCRIPT),
     own!("tree.js", SCRIPT),

@@ -23,7 +23,8 @@ impl Worker {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let directory = File::open(folder.path()).expect("a directory");
-        let handles = Handles::new(directory.into(), 1);
+        let own = File::open("/proc/self/fd").expect("a directory");
+        let handles = Handles::new(directory.into(), 1, own.into());
         Self { handles, folder }
     }
 
