@@ -120,7 +120,7 @@ static struct {
 
     /* The packet that is being made, and how it is handed over. */
     _Alignas(16) char packet[HEARTH_SHORT_BYTES];
-    struct hearth_operation packet_send;
+    struct hearth_operation packet_send, packet_receive;
 } engine;
 
 /* Ends all ranks: the others notice that this one is gone. */
@@ -145,14 +145,8 @@ static char *slot(int index)
 
 static void post_slot(int index)
 {
-    struct hearth_operation operation = {
-        .kind = HEARTH_RECEIVE,
-        .flags = HEARTH_FROM_ANY,
-        .context = HEARTH_AM_CONTEXT,
-        .receive = slot(index),
-        .receive_bytes = HEARTH_SHORT_BYTES,
-    };
-    long number = hearth_call_post(&operation);
+    engine.packet_receive.receive = slot(index);
+    long number = hearth_call_post(&engine.packet_receive);
     if (number < 0)
         give_up("a receive was refused", number);
     engine.ring_request[index] = (uint32_t) number;
@@ -207,6 +201,12 @@ int hearth_engine_begin(void)
         .flags = HEARTH_FORGET,
         .context = HEARTH_AM_CONTEXT,
         .send = engine.packet,
+    };
+    engine.packet_receive = (struct hearth_operation) {
+        .kind = HEARTH_RECEIVE,
+        .flags = HEARTH_FROM_ANY,
+        .context = HEARTH_AM_CONTEXT,
+        .receive_bytes = HEARTH_SHORT_BYTES,
     };
     engine.unmatched_limit = MPL_MIN(UNMATCHED, UNMATCHED_OF_ALL / (int) engine.self.size);
     engine.look = 1;
