@@ -81,7 +81,7 @@ pub const NOW: u16 = 64;
 pub const CLAIMED: u16 = 128;
 
 /// Flag of a send of up to [`FORGOTTEN_MAX`] bytes: the message is copied, and nothing tells how it
-/// ends. The number of the request is 0. EAGAIN when there is no room for the copy until others have
+/// ends. The number of the request is 0. EAGAIN: there is no room for the copy until others have
 /// arrived. Else the message is as any other: it is sent again until it has arrived, also after the
 /// program's end.
 pub const FORGET: u16 = 256;

@@ -276,7 +276,10 @@ pub fn idle() -> Outcome {
     let turns = ranks(&mut control).turns;
     info!("test", "asleep {slept} us, {turns} turns of the run loop");
     check!(slept > 0, "it never slept");
-    check!(turns <= MOST_TURNS, "{turns} turns of the run loop in which nothing happened");
+    check!(
+        turns <= MOST_TURNS,
+        "{turns} turns of the run loop in which nothing happened"
+    );
     Ok(())
 }
 

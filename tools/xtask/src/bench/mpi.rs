@@ -2,10 +2,11 @@
 //!
 //! The program is `tests/mpi/times.c`, which has both libraries in it and lets them take turns.
 //! Cases: `message`, 8 bytes in instructions (`-icount`: one tick of the time-stamp counter an
-//! instruction, of the kernel's, too; those of ring 3 alone are what the job's report says); `bandwidth/RATE` and `alltoall-RANKS/RATE` behind limited
-//! links; `allreduce-RANKS`, `put` and `get` in one-way times of a message;
-//! `hello`, a program's size and a warm launch of it. Neighbours: [`super::exchange`] measures
-//! exchanges of our library alone, [`super::launch`] other programs.
+//! instruction, of the kernel's, too; those of ring 3 alone are what the job's report says);
+//! `bandwidth/RATE` and `alltoall-RANKS/RATE` behind limited links; `allreduce-RANKS`, `put` and
+//! `get` in one-way times of a message; `hello`, a program's size and a warm launch of it.
+//! Neighbours: [`super::exchange`] measures exchanges of our library alone, [`super::launch`] other
+//! programs.
 //!
 //! Invariant: both figures of a ratio are of one run.
 
