@@ -230,15 +230,18 @@ impl Station {
                 block,
                 fragments,
                 held,
+                sealed,
             } = packet.message
             {
-                // Nothing vouches for who sent DATA; at least it came from that member's address.
+                // Nothing vouches for who sent DATA, if it is not sealed; at least it came from
+                // that member's address.
                 if cast.is_at(sender, from) {
                     let train = Train {
                         to: sender,
                         block,
                         fragments,
                         held,
+                        sealed,
                     };
                     cast.receive(train, fragment, io);
                 } else {
@@ -515,6 +518,7 @@ impl Station {
             block: train.block,
             fragments: train.fragments,
             held: train.held,
+            sealed: train.sealed,
         };
         let mut bytes = 0;
         let mut wire = 0;
@@ -523,7 +527,7 @@ impl Station {
             let fragment = left.trailing_zeros();
             let length = cast.setup.object.fragment_length(train.block, fragment);
             bytes += length;
-            wire += pacer::on_wire(length + wire::DATA_OVERHEAD);
+            wire += pacer::on_wire(length + wire::data_overhead(train.sealed));
             left &= left - 1;
         }
         self.link.charge(now, wire);
@@ -617,7 +621,14 @@ impl Station {
                 fragment: fragment as u8,
                 held: train.held,
             };
-            let emitted = wire::emit_data(id, cast.me, piece, length, out, fill);
+            let emitted = match train.sealed {
+                true => {
+                    let seal = (&mut self.envelopes, now, peer.addr);
+                    let from = (cast.me, self.me.mac);
+                    wire::emit_sealed_data(seal, id, from, piece, length, out, fill)
+                }
+                false => wire::emit_data(id, cast.me, piece, length, out, fill),
+            };
             let Some(written) = emitted else {
                 self.with(now, id, store, |cast, io| cast.not_held(train, io));
                 if let Some((peer, packet)) = self.poll_outbox(now, store) {

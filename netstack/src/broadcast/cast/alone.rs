@@ -25,6 +25,8 @@ const BLOCK_LOG2: u8 = 13;
 pub(super) struct Alone {
     pub cast: Cast,
     pub now: Instant,
+    /// Right blocks come in datagrams that are sealed.
+    pub sealed: bool,
     content: Vec<u8>,
     lists: Lists,
     last_data: Instant,
@@ -58,6 +60,7 @@ impl Alone {
         Alone {
             cast: Cast::new(CastId(1), Arc::new(setup), me, now, BUFFERS, RATE),
             now,
+            sealed: false,
             content,
             lists,
             last_data: Instant::ZERO,
@@ -122,15 +125,30 @@ impl Alone {
     }
 
     /// A whole block of wrong bytes comes.
-    pub(super) fn wrong_block(&mut self, block: u32, from: MemberIndex) {
+    pub(super) fn wrong_block(&mut self, block: u32, from: MemberIndex, sealed: bool) {
+        self.wrong_fragments(block, u64::MAX, from, sealed);
+    }
+
+    /// These datagrams of a block come, with wrong bytes.
+    pub(super) fn wrong_fragments(
+        &mut self,
+        block: u32,
+        which: u64,
+        from: MemberIndex,
+        sealed: bool,
+    ) {
         let object = &self.cast.setup.object;
         let bytes = alloc::vec![0x5a; object.length(block)];
         for (index, fragment) in bytes.chunks(FRAGMENT).enumerate() {
+            if which >> index & 1 == 0 {
+                continue;
+            }
             let train = Train {
                 to: from,
                 block,
                 fragments: 1 << index,
                 held: Micros::ZERO,
+                sealed,
             };
             self.with(|cast, io| cast.receive(train, Some(fragment), io));
         }
@@ -154,6 +172,7 @@ impl Alone {
                 block,
                 fragments: 1 << index,
                 held: Micros(held),
+                sealed: self.sealed,
             };
             self.with(|cast, io| cast.receive(train, Some(fragment), io));
         }

@@ -13,7 +13,8 @@
 //! to ask for, nobody waits for one peer where another one is idle: every wait is short then.
 //!
 //! Invariant: no more blocks are asked for than there are reassembly buffers, and no more fragments
-//! than the station may have on their way; what comes though it was given up counts beside.
+//! than the station may have on their way. What comes though nobody was asked for it, or not any
+//! more, has half of the buffers at most, and gives them to what is asked for.
 
 mod answering;
 mod asked;
@@ -106,6 +107,8 @@ pub(crate) struct Pull {
     entries: Vec<Asked>,
     pub(super) asked: Bitmap,
     in_window: u32,
+    /// Entries of what nobody was asked for.
+    unasked: usize,
     /// Requests that wait for their turn at a peer that has the block.
     queued: u32,
     /// How fast blocks come here.
@@ -153,6 +156,7 @@ impl Pull {
             blocks: Vec::new(),
             entries: Vec::new(),
             asked: Bitmap::new(blocks),
+            unasked: 0,
             in_window: 0,
             queued: 0,
             link: Link::new(block_bytes),
@@ -189,6 +193,7 @@ impl Pull {
         self.blocks = Vec::new();
         self.entries = Vec::new();
         self.asked = Bitmap::new(length);
+        self.unasked = 0;
         self.in_window = 0;
         self.queued = 0;
         self.under_way = 0;
@@ -219,13 +224,13 @@ impl Pull {
         };
         // The list that others wait for does not wait for them in turn: they are not under way, and
         // the limit was higher once.
-        let waiting = |entry: &&Asked| entry.state == State::Unchecked;
+        let waiting = |entry: &&Asked| entry.state == State::Unchecked && !entry.unasked;
         let here = match self.wanted.is_empty() {
             true => 0,
             false => self.entries.iter().filter(waiting).count(),
         };
         let room = room && self.under_way + self.block_fragments <= self.most_under_way;
-        room && self.entries.len() - here < self.limit && self.entries.len() < self.buffers
+        room && self.asked_for() - here < self.limit && self.asked_for() < self.buffers
     }
 
     /// The scheme never has more under way.
@@ -270,12 +275,17 @@ impl Pull {
 
     /// A block that is asked for now comes after those that are asked for.
     fn next_expected(&self) -> u32 {
-        self.arrived + self.entries.len() as u32
+        self.arrived + self.asked_for() as u32
+    }
+
+    /// Blocks of which something is here, or asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Blocks asked for.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    fn asked_for(&self) -> usize {
+        self.entries.len() - self.unasked
     }
 
     /// Blocks that occupy memory.
@@ -290,11 +300,11 @@ impl Pull {
 
     fn set_state(&mut self, at: usize, state: State) {
         let entry = &mut self.entries[at];
-        self.in_window -= u32::from(entry.state.fills_window());
-        self.in_window += u32::from(state.fills_window());
+        self.in_window -= u32::from(entry.fills_window());
         self.queued -= u32::from(entry.state == State::QUEUED);
         self.queued += u32::from(state == State::QUEUED);
         entry.state = state;
+        self.in_window += u32::from(entry.fills_window());
     }
 
     fn set_deadline(&mut self, at: usize, deadline: Instant) {
@@ -304,9 +314,12 @@ impl Pull {
 
     fn insert(&mut self, block: u32, entry: Asked) {
         self.next_deadline = self.next_deadline.min(entry.deadline);
-        self.in_window += u32::from(entry.state.fills_window());
-        self.under_way += entry.missing.count_ones();
-        self.asked.insert(block);
+        self.in_window += u32::from(entry.fills_window());
+        self.under_way += entry.under_way();
+        match entry.unasked {
+            true => self.unasked += 1,
+            false => _ = self.asked.insert(block),
+        }
         self.blocks.push(block);
         self.entries.push(entry);
     }
@@ -314,24 +327,46 @@ impl Pull {
     /// What is missing of a block has changed.
     fn set_missing(&mut self, at: usize, missing: u64) {
         let entry = &mut self.entries[at];
-        self.under_way -= entry.missing.count_ones();
-        self.under_way += missing.count_ones();
+        self.under_way -= entry.under_way();
         entry.missing = missing;
+        self.under_way += entry.under_way();
     }
 
     fn remove(&mut self, at: usize) -> Asked {
         let block = self.blocks.swap_remove(at);
         let mut entry = self.entries.swap_remove(at);
-        self.asked.remove(block);
-        self.in_window -= u32::from(entry.state.fills_window());
+        match entry.unasked {
+            true => self.unasked -= 1,
+            false => _ = self.asked.remove(block),
+        }
+        self.in_window -= u32::from(entry.fills_window());
         self.queued -= u32::from(entry.state == State::QUEUED);
-        self.under_way -= entry.missing.count_ones();
+        self.under_way -= entry.under_way();
         let bytes = core::mem::take(&mut entry.bytes);
         if bytes.capacity() > 0 {
             self.spare.push(bytes);
         }
         self.eager = true;
         entry
+    }
+
+    /// A block is asked for: what came of it by itself goes, which may be anybody's, and so do
+    /// others of that kind if their room is needed.
+    fn make_room(&mut self, block: u32) {
+        while self.unasked > 0 {
+            let needed = self.entries.len() >= self.limit;
+            let entries = self.blocks.iter().zip(&self.entries);
+            let mut unasked = entries.enumerate().filter(|(_, (_, entry))| entry.unasked);
+            let Some((at, _)) = unasked.find(|(_, (other, _))| needed || **other == block) else {
+                return;
+            };
+            self.remove(at);
+        }
+    }
+
+    /// The entry of a block that was asked for.
+    fn find_asked(&self, block: u32) -> Option<usize> {
+        self.find(block).filter(|at| !self.entries[*at].unasked)
     }
 
     /// A first sign of life came after so long (RFC 6298).
@@ -391,20 +426,12 @@ impl Cast {
                 state = State::Waiting { queued: false };
                 deadline = io.now + self.wait_timeout() + self.blocks(early.into());
             }
+            self.pull.make_room(block);
             let entry = Asked {
-                from,
-                state,
-                attempt: 0,
-                repeats: 0,
                 expected: self.pull.next_expected() + early,
-                at: io.now,
                 deadline,
-                missing: fragments,
-                bytes: Vec::new(),
-                sender: None,
-                mixed: false,
-                told: false,
                 urgent,
+                ..Asked::new(from, state, fragments, io.now)
             };
             self.pull.insert(block, entry);
             if state == State::Unsent {
@@ -414,6 +441,7 @@ impl Cast {
                 block,
                 fragments,
                 urgent,
+                sealed: false,
             };
             let joined = match &mut batch {
                 Some((to, wants)) if *to == from => wants.push(want),
@@ -568,7 +596,7 @@ impl Cast {
         if block >= self.have.length() || self.have.contains(block) || !self.lacks() {
             return;
         }
-        if let Some(at) = self.pull.find(block) {
+        if let Some(at) = self.pull.find_asked(block) {
             let entry = &mut self.pull.entries[at];
             let first = !core::mem::replace(&mut entry.urgent, true);
             if first && matches!(entry.state, State::Sent | State::Waiting { .. }) {
@@ -611,6 +639,10 @@ impl Cast {
         let entry = &mut self.pull.entries[at];
         let from = entry.from;
         match entry.state {
+            State::Flowing if entry.unasked => {
+                self.pull.remove(at);
+                true
+            }
             State::Flowing => {
                 entry.repeats = entry.repeats.saturating_add(1);
                 io.counters.repeated += 1;
@@ -724,7 +756,7 @@ impl Cast {
         if !self.lacks() {
             return;
         }
-        match self.pull.find(block) {
+        match self.pull.find_asked(block) {
             Some(at) => {
                 let entry = &self.pull.entries[at];
                 let idle = matches!(entry.state, State::Sent | State::Waiting { .. });

@@ -43,6 +43,8 @@ struct Wait {
     answered: bool,
     /// A program waits for it.
     urgent: bool,
+    /// What is sent is to be sealed.
+    sealed: bool,
 }
 
 /// A train to be sent.
@@ -53,6 +55,8 @@ pub(crate) struct Train {
     pub fragments: u64,
     /// How long its request waited.
     pub held: Micros,
+    /// In datagrams that are sealed.
+    pub sealed: bool,
 }
 
 /// See the module.
@@ -109,6 +113,7 @@ impl Serve {
                 ready: false,
                 answered: false,
                 urgent: false,
+                sealed: false,
             });
             self.blocks.len() as u32 - 1
         });
@@ -121,6 +126,7 @@ impl Serve {
         wait.ready = false;
         wait.answered = false;
         wait.urgent = false;
+        wait.sealed = false;
         let generation = wait.generation;
         self.unanswered.push_back((now, slot, generation));
         slot
@@ -265,6 +271,7 @@ impl Cast {
                 // request was lost.
                 let wait = &mut self.serve.waits[slot];
                 wait.fragments = fragments;
+                wait.sealed |= want.sealed;
                 let ready = wait.ready;
                 if !here && !want.urgent {
                     self.stand_in(asker, block, io);
@@ -286,7 +293,11 @@ impl Cast {
                 self.answer(asker, answer, Blocks::one(block), io);
                 continue;
             }
-            if here && self.is_on_its_way(asker, block, fragments, place, io.now) {
+            // What is to be sealed was not sent so before: the asker has just found it wrong.
+            if here
+                && !want.sealed
+                && self.is_on_its_way(asker, block, fragments, place, io.now)
+            {
                 continue;
             }
             if self.serve.blocks.len() - self.serve.free.len() >= MAX_WAITS {
@@ -297,6 +308,7 @@ impl Cast {
             // Only for the first is a sign of life expected: the others are credits.
             self.serve.waits[slot as usize].answered = place > 0;
             self.serve.waits[slot as usize].urgent = want.urgent;
+            self.serve.waits[slot as usize].sealed = want.sealed;
             if want.urgent && !here {
                 self.want_block(block, io);
             }
@@ -384,6 +396,7 @@ impl Cast {
                     block,
                     fragments: wait.fragments,
                     held: now.saturating_since(wait.since),
+                    sealed: wait.sealed,
                 });
             }
             // It was here when the request became ready, and is gone.

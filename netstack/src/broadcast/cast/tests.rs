@@ -22,7 +22,7 @@ fn ask(alone: &mut Alone, from: u32, block: u32) {
     wants.push(WantedBlock {
         block,
         fragments: u64::MAX,
-        urgent: false,
+        ..WantedBlock::default()
     });
     alone.hear(from, Message::Request(wants));
 }
