@@ -86,7 +86,8 @@ impl Personality {
         let name_length = usize::from(reader.u8()?);
         let name = reader.bytes(name_length)?;
         reader.finish()?;
-        if usize::from(tree_height) > TREE_LEVELS || control_port == 0 || !is_name(name) {
+        let possible = usize::from(tree_height) <= TREE_LEVELS && control_port != 0;
+        if !possible || !is_name(name) || key.is_zero() {
             return Err(Error::BadValue);
         }
         let name = name.iter().map(|byte| char::from(*byte)).collect();
@@ -107,6 +108,7 @@ impl Personality {
     pub fn emit(&self) -> Result<Vec<u8>, Error> {
         if usize::from(self.tree_height) > TREE_LEVELS
             || self.control_port == 0
+            || self.key.is_zero()
             || !is_name(self.name.as_bytes())
         {
             return Err(Error::BadValue);
