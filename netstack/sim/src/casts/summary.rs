@@ -20,7 +20,6 @@ use crate::net::{NEVER, Net};
 use crate::setup::SLOW_FACTOR;
 use crate::summary::limit_ns;
 
-
 /// Bytes of payload of a DATA datagram; None: it is something else.
 pub(super) fn data_payload(datagram: &[u8]) -> Option<u32> {
     let kind = *datagram.get(3)?;
