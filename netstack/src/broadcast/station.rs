@@ -18,21 +18,24 @@ use super::cast::pulling::WINDOW;
 use super::cast::serving::Train;
 use super::cast::{Cast, CastEvent, Io};
 use super::event::{CastCounters, EndReason, Footprint};
+use super::member::MAX_CASTS;
 use super::message::{Answer, Blocks, MemberIndex, Message, Packet, Standing};
-use super::pacer::{self, Pacer};
+use super::outbox::Outbox;
 use super::{MAX_BLOCK_LOG2, Peer, Store, wire};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::pacer::{self, Pacer};
 use crate::transport::retry::FIRST;
 use crate::wire::envelope::Envelopes;
 use crate::wire::key::Key;
 
-/// Casts that ended and are remembered, so that late messages of them are understood.
-const MAX_ENDED: usize = 64;
+/// Casts that ended and are remembered, so that late messages of them are understood: twice as many
+/// as there are at a time.
+const MAX_ENDED: usize = 2 * MAX_CASTS;
 /// Casts that were turned away and are remembered, so that others who ask for their blocks are told
 /// that these are not here.
-const MAX_TURNED_AWAY: usize = 64;
+const MAX_TURNED_AWAY: usize = MAX_ENDED;
 /// Answers to strangers that wait to be sent.
 const MAX_STRAY: usize = 256;
 /// Casts wait for each other's credit: after a window of block times without data, and this time at
@@ -64,7 +67,7 @@ pub(crate) struct Station {
     ended: VecDeque<(CastId, EndReason, MemberIndex)>,
     /// Casts for which there was no room, with the number that this station has in them.
     turned_away: VecDeque<(CastId, MemberIndex)>,
-    outbox: VecDeque<(Peer, Packet)>,
+    outbox: Outbox,
     /// Messages that were sent in a row.
     in_a_row: u32,
     events: VecDeque<(CastId, CastEvent)>,
@@ -97,7 +100,7 @@ impl Station {
             casts: Vec::new(),
             ended: VecDeque::new(),
             turned_away: VecDeque::new(),
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             in_a_row: 0,
             events: VecDeque::new(),
             train: None,
@@ -364,7 +367,7 @@ impl Station {
     fn remove(&mut self, at: usize, reason: EndReason) {
         let cast = self.casts.remove(at);
         // What waits to be sent of it keeps no addresses any more.
-        self.outbox.retain(|(_, packet)| {
+        self.outbox.retain(|packet| {
             let message = &packet.message;
             let keeps = matches!(
                 message,

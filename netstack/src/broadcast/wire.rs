@@ -303,9 +303,11 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
         Message::Request(wants) => {
             writer.u8(wants.iter().count() as u8);
             for wanted in wants.iter() {
-                let flags =
-                    u64::from(wanted.urgent) * URGENT | u64::from(wanted.sealed) * SEALED;
-                writer.u32(wanted.block).u64(wanted.fragments | flags);
+                let urgent = u64::from(wanted.urgent) * URGENT;
+                let sealed = u64::from(wanted.sealed) * SEALED;
+                writer
+                    .u32(wanted.block)
+                    .u64(wanted.fragments | urgent | sealed);
             }
         }
         Message::Answer { answer, blocks } => {

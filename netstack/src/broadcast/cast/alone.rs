@@ -10,8 +10,9 @@ use super::serving::Train;
 use super::{Cast, CastEvent, Consent, Io};
 use crate::broadcast::event::CastCounters;
 use crate::broadcast::message::{MemberIndex, Message, Packet, Setup};
+use crate::broadcast::outbox::Outbox;
 use crate::broadcast::tests::{Memory, RATE, content, mesh_of, object, peer};
-use crate::broadcast::{FRAGMENT, Lists, Part, Peer, Scheme};
+use crate::broadcast::{FRAGMENT, Lists, Part, Scheme};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
@@ -32,7 +33,7 @@ pub(super) struct Alone {
     last_data: Instant,
     memory: Memory,
     rng: Rng,
-    outbox: VecDeque<(Peer, Packet)>,
+    outbox: Outbox,
     counters: CastCounters,
     events: VecDeque<(CastId, CastEvent)>,
 }
@@ -66,7 +67,7 @@ impl Alone {
             last_data: Instant::ZERO,
             memory: Memory::default(),
             rng: Rng::new(1),
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             counters: CastCounters::default(),
             events: VecDeque::new(),
         }
@@ -99,7 +100,7 @@ impl Alone {
 
     /// What was sent since the last call.
     pub(super) fn sent(&mut self) -> Vec<Message> {
-        let sent = self.outbox.drain(..);
+        let sent = core::iter::from_fn(|| self.outbox.pop_front());
         sent.map(|(_, packet)| packet.message).collect()
     }
 

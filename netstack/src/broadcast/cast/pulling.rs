@@ -29,14 +29,19 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
+use super::way::COVERED;
 use super::{Cast, Consent, Io};
 use crate::broadcast::bitmap::Bitmap;
-use crate::broadcast::message::{Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants};
-use crate::broadcast::pacer::Pace;
+use crate::broadcast::message::{
+    Blocks, MAX_LISTED, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
+};
+use crate::broadcast::pace::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
-use crate::broadcast::{FRAGMENT, LIST_BYTES, Part};
+use crate::broadcast::{FRAGMENT, LIST_BYTES, MAX_MEMBERS, Part};
 use crate::time::{Instant, Micros};
+use crate::transport::rtt::LONGEST;
+use crate::transport::window;
 use asked::{Asked, State};
 use link::Link;
 
@@ -45,19 +50,22 @@ use link::Link;
 /// [`super::way`].
 pub(in crate::broadcast) const WINDOW: u32 = 16;
 /// The same for a member to which blocks come slowly, requests that wait for their turn included:
-/// what is sent to it at once must fit its port.
-const NARROW_WINDOW: u32 = 10;
-/// Blocks that may be asked for at a time, waiting ones included.
-const MAX_ASKED: usize = 1024;
-/// Buffers where the user names no number: two blocks of every row of a large grid.
+/// what is sent to it at once must fit its port. Blocks of 8 KiB take 88 KB, a third of a port of
+/// 256 KB.
+const NARROW_WINDOW: u32 = COVERED as u32;
+/// Blocks that may be asked for at a time, waiting ones included: more than two of every row of the
+/// largest grid, which has 363.
+pub(super) const MAX_ASKED: usize = 1024;
+/// Buffers where the user names no number: two blocks of each of the 128 rows of a grid of 16,512.
 const USUAL_BUFFERS: usize = 256;
-/// Faults of programs that wait to be asked for.
-const MAX_WANTED: usize = 64;
-/// First guess of the time to the first sign of life, in block times.
-const FIRST_GUESS: u64 = 64;
-/// A train that stopped in the middle is given so many block times, one that is complete but for
-/// holes so many.
-const STALLED: u64 = 16;
+/// Faults of programs that wait to be asked for: one of each rank of a node.
+const MAX_WANTED: usize = crate::RANKS_PER_NODE_MAX as usize;
+/// First guess of the time to the first sign of life, in block times: that of a server whom four
+/// others have asked for a window each.
+const FIRST_GUESS: u64 = 4 * WINDOW as u64;
+/// A train that stopped in the middle is given so many block times, a window, and one that is
+/// complete but for holes so many: the block behind it shows that nothing more comes.
+const STALLED: u64 = WINDOW as u64;
 const HOLES: u64 = 2;
 /// Block times until a peer that did not know the cast is asked again, and how often it is.
 const UNKNOWN_AGAIN: u64 = 24;
@@ -66,31 +74,33 @@ const UNKNOWN_TRIES: u8 = 40;
 const MAX_UNKNOWN_BACKOFF: u32 = 8;
 /// It is the end when so many times what lacks has arrived.
 const LAST_SHARE: u32 = 16;
-/// Attempts at the end after which a peer that says nothing is left alone.
+/// Attempts at the end after which a peer that says nothing is left alone: where one datagram in a
+/// hundred is lost, request or answer, two are in vain once in 2,500 times.
 const LAST_ATTEMPTS: u8 = 2;
-/// A block that is expected so many blocks before or after now may be on its way: it is not named
-/// again.
-const MAYBE_COMING: u32 = 20;
+/// A block that is expected so many blocks before or after now may be on its way, which takes
+/// [`COVERED`] there and as many back: it is not named again.
+const MAYBE_COMING: u32 = 2 * COVERED as u32;
 /// Whoever is farther away than this, in blocks, is not taken for slow before it is measured.
 const FAR: u32 = 14;
-/// The least of the window and of what may be asked for where many casts share them.
-const LEAST_WINDOW: u32 = 2;
-const LEAST_ASKED: usize = 4;
+/// The least of the window and of what may be asked for where many casts share them: the blocks
+/// that one message names.
+const LEAST_WINDOW: u32 = window::LEAST;
+const LEAST_ASKED: usize = MAX_LISTED;
 /// As long as nothing at all was heard the others may be this far away, there and back: before, no
 /// request is taken for lost.
 const FARTHEST: Micros = Micros::from_millis(20);
 /// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
-/// Longest time-out for a sign of life.
-const LONGEST: Micros = Micros::from_secs(2);
 /// Members that are silent are left alone for so many times what a request may wait, at first;
 /// those that are late for so many.
 const SILENT_FOR: u64 = 16;
 const LATE_FOR: u64 = 2;
 /// A request may be late by this part of all blocks that have arrived.
 const LATE_SHARE: u32 = 32;
-/// Every so many blocks late ones are looked for.
-const LOOK_EVERY: u32 = 8;
+/// Every so many blocks late ones are looked for: twice in a window.
+const LOOK_EVERY: u32 = WINDOW / 2;
+
+const _: () = assert!(MAX_ASKED > 2 * (MAX_MEMBERS.isqrt() as usize + 1));
 
 /// Fragments, and those of the whole block.
 #[derive(Clone, Copy, Debug)]
@@ -498,6 +508,12 @@ impl Cast {
         }
         io.counters.moved += 1;
         true
+    }
+
+    /// One of those that were asked for blocks.
+    pub(super) fn asked_at(&self, is_it: impl Fn(&MemberIndex) -> bool) -> Option<MemberIndex> {
+        let entries = self.pull.entries.iter();
+        entries.map(|entry| entry.from).find(is_it)
     }
 
     /// The member is known to have this address.
