@@ -149,3 +149,30 @@ pub fn node_key(
 ) -> Key {
     Key(*secret).node_key(key_id, mac, epoch, node)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_zeros_is_none() {
+        let mut personality = Personality {
+            node: NodeId(3),
+            control_addr: [10, 0, 0, 1],
+            control_port: 7117,
+            http_port: 80,
+            tree_height: 0,
+            place: [0; TREE_LEVELS],
+            key_id: 1,
+            key: Key([0; 16]),
+            name: "n3".into(),
+        };
+        assert_eq!(personality.emit(), Err(Error::BadValue));
+        personality.key = Key([7; 16]);
+        let mut bytes = personality.emit().expect("it has a key");
+        assert!(Personality::parse(&bytes).is_ok());
+        let name = bytes.len() - personality.name.len() - 1;
+        bytes[name - 16..name].fill(0);
+        assert_eq!(Personality::parse(&bytes), Err(Error::BadValue));
+    }
+}

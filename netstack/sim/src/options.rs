@@ -76,8 +76,8 @@ pub struct Network {
     pub real: bool,
     /// Something that happens, and when, as often as wanted: die:NODE@TIME, and so boot, leave,
     /// part, mute-out, mute-in, mend, stop, continue, compute, idle, corrupt, tight;
-    /// kill-cp:NUMBER@TIME; jump:NODE:TIME@TIME, back with a minus before its first time; crash-control@TIME, and so restart-control,
-    /// replan, heal
+    /// kill-cp:NUMBER@TIME; jump:NODE:TIME@TIME, or :-TIME; crash-control@TIME, and so
+    /// restart-control, replan, heal
     #[arg(long = "fault", value_name = "WHAT@TIME", value_parser = fault)]
     pub faults: Vec<(u64, Fault)>,
     /// What somebody on the wire does

@@ -7,8 +7,8 @@ use super::message::MemberIndex;
 use crate::time::{Instant, Micros};
 
 /// Members kept: two of each row of a grid of 65,000, which is as many as a member asks there. With
-/// more, as in the largest grid it could be (724), all are forgotten, and suspected anew if they are
-/// still silent.
+/// more, as in the largest grid it could be (724), all are forgotten, and suspected anew if they
+/// are still silent.
 pub(super) const MAX_SUSPECTS: usize = 512;
 /// Times the wait doubles.
 const MAX_STRIKES: u32 = 8;

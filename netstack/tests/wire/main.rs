@@ -487,14 +487,7 @@ proptest! {
         };
         let bytes = personality.emit().expect("every field is in range");
         prop_assert!(bytes.len() < 255, "it fits a DHCP option");
-        prop_assert_eq!(Personality::parse(&bytes), Ok(personality.clone()));
-        // A key of zeros only is what anybody guesses first.
-        let guessed = Personality { key: Key([0; 16]), ..personality };
-        prop_assert!(guessed.emit().is_err());
-        let mut bytes = bytes;
-        let name = bytes.len() - guessed.name.len() - 1;
-        bytes[name - 16..name].fill(0);
-        prop_assert_eq!(Personality::parse(&bytes), Err(netstack::wire::Error::BadValue));
+        prop_assert_eq!(Personality::parse(&bytes), Ok(personality));
     }
 
     #[test]

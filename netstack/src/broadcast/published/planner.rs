@@ -22,8 +22,8 @@ const AHEAD: usize = WINDOW as usize;
 const EARLY_CHUNKS: u64 = 2;
 /// ... and at least so long, which is what clocks may be apart.
 const EARLY: u64 = 2_000;
-/// With the fallback: times that a parent may not answer before control is asked. Where one datagram
-/// in a hundred is lost, request or answer, two are in vain once in 2,500 times.
+/// With the fallback: times that a parent may not answer before control is asked. Where one
+/// datagram in a hundred is lost, request or answer, two are in vain once in 2,500 times.
 const PARENT_TRIES: u32 = 2;
 /// With the fallback: candidates, of whichever chunks, that may one after the other not answer, or
 /// not have the chunk when the estimate can be no later, while no chunk comes: then control is
