@@ -1,5 +1,5 @@
 //! What the fuzz targets do with their input. `cargo xtask fuzz node` (or `control`, `personality`,
-//! `cast`, `exchange`) runs one.
+//! `cast`, `exchange`, `files`) runs one.
 //!
 //! An endpoint's input is a list of records: one byte of mode, one of kind, two of length
 //! (little-endian), then so many bytes. Mode 0 delivers the bytes as they are, mode 1 as the
@@ -9,8 +9,10 @@
 //! they neither panic nor stop.
 
 mod exchange;
+mod files;
 
 pub use exchange::attack_exchange;
+pub use files::attack_files;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -59,7 +59,7 @@ pub(super) const MAX_WITHDRAWN: usize = 1024;
 
 /// What a message that waits for its receiver costs beside its bytes, so that empty ones are
 /// bounded too.
-const MESSAGE_COST: usize = 64;
+const MESSAGE_COST: usize = super::arena::MESSAGE as usize;
 
 /// What a copy of so many bytes counts for.
 const fn charge(bytes: usize) -> usize {

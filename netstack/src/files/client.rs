@@ -1,5 +1,9 @@
 //! The node's side: one rank's calls.
 //!
+//! A call that is made before the service was heard names no run, and no service carries it out. The
+//! answer has the run, under which it is sent once more: a rank's first call takes two round trips.
+//! So no copy of it, however late, is carried out by the next service.
+//!
 //! Invariant: a call that was submitted ends with a [`Completion`], or is forgotten by who made
 //! it; at the latest [`SILENCE`] after the service was heard last.
 
@@ -75,10 +79,12 @@ struct Pending {
     /// When it is to be sent, next.
     due: Instant,
     sent: Option<Instant>,
+    /// When the first copy that names this run was.
+    first: Option<Instant>,
     tries: u32,
     /// Fragments that come without being asked for: of input, of output.
     early: [u32; 2],
-    /// The run that its handles are of, which each copy of it names.
+    /// The run that its handles are of, which each copy of it names. 0: none was heard.
     run: u64,
     /// The service knows of it.
     known: bool,
@@ -100,6 +106,8 @@ pub struct Client {
     /// Input that the service has asked for.
     serving: VecDeque<(u64, u64)>,
     completed: VecDeque<Completion>,
+    /// What the service is to have back from this address.
+    echo: Option<i64>,
     heard: Instant,
 }
 
@@ -118,6 +126,7 @@ impl Client {
             puller: Puller::new(MOST_FRAGMENTS, Arrival::OfAll),
             serving: VecDeque::new(),
             completed: VecDeque::new(),
+            echo: None,
             heard: Instant::ZERO,
         }
     }
@@ -155,6 +164,7 @@ impl Client {
                 state: State::Asked,
                 due: now,
                 sent: None,
+                first: None,
                 tries: 0,
                 early: [0; 2],
                 run: self.run(),
@@ -238,14 +248,24 @@ impl Client {
                 let is_first = known.is_none();
                 *known = Some((run, key, window));
                 self.heard = now;
-                if !is_first {
-                    self.begin_run();
+                match is_first {
+                    true => self.name_run(now, run),
+                    false => self.begin_run(),
                 }
                 self.take(now, header.kind, payload);
             }
             _ => return false,
         }
         true
+    }
+
+    /// The service is heard for the first time: what was asked for under no run, and was not carried
+    /// out therefore, is asked for under this one.
+    fn name_run(&mut self, now: Instant, run: u64) {
+        for pending in self.calls.values_mut() {
+            (pending.run, pending.due) = (run, now);
+            (pending.first, pending.tries) = (None, 0);
+        }
     }
 
     /// Another run of the service has begun. It will say of each call that the run before was asked
@@ -311,7 +331,11 @@ impl Client {
     }
 
     fn take_reply(&mut self, now: Instant, reply: &FileReply<'_>) {
-        let number = reply.number;
+        if reply.standing == Standing::Challenge {
+            self.echo = Some(reply.result);
+            return;
+        }
+        let (number, run) = (reply.number, self.run());
         let Some(pending) = self.calls.get_mut(&number) else {
             return;
         };
@@ -328,9 +352,17 @@ impl Client {
             Standing::Unknown => return,
             // Karn: of a call that was repeated nobody knows which copy was answered.
             Standing::Pending => return pending.is_known(now),
+            // This is about a copy that names no run.
+            Standing::OtherRun if pending.run == run => return,
+            Standing::Challenge => return,
             Standing::OtherRun | Standing::NotCarriedOut => {
-                // The only copy of it came to this run.
-                let is_new = reply.standing == Standing::NotCarriedOut || pending.tries == 1;
+                // Not carried out either when the service that says so had begun before the first
+                // copy was sent: no other can have one.
+                let since_first = pending.first.map(|first| now.saturating_since(first));
+                let is_later = since_first.is_none_or(|since| {
+                    u64::try_from(reply.result).is_ok_and(|has_been| has_been > since.as_micros())
+                });
+                let is_new = reply.standing == Standing::NotCarriedOut || is_later;
                 let result = if is_new { NOT_CARRIED_OUT } else { -EIO };
                 let forgotten = pending.forgotten;
                 self.calls.remove(&number);
@@ -419,6 +451,9 @@ impl Client {
 
     /// When [`Self::poll_transmit`] has something to do; `None`: never, as it stands.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.echo.is_some() {
+            return Some(Instant::ZERO);
+        }
         if self.calls.is_empty() {
             return None;
         }
@@ -438,6 +473,10 @@ impl Client {
             self.fail_all();
         }
         let channel = self.config.channel;
+        if let Some(challenge) = self.echo.take() {
+            let echo = FileReply::without_output(channel, 1, Standing::Challenge, challenge);
+            return Some(self.seal(Kind::FileReply, out, |writer| echo.emit(writer)));
+        }
         if let Some((number, fragments)) = self.puller.poll(now) {
             let fetch = FileFetch {
                 channel,
@@ -470,6 +509,7 @@ impl Client {
         };
         pending.due = now + wait;
         pending.sent = Some(now);
+        pending.first.get_or_insert(now);
         pending.tries = pending.tries.saturating_add(1);
         pending.early = early;
         if early[0] > 0 {
@@ -487,7 +527,8 @@ impl Client {
     }
 
     /// Fragments of a call's input, and of its output, that shall come without being asked for. Of
-    /// a call that is repeated none does: what was lost may have been too much.
+    /// a call that is repeated none does: what was lost may have been too much. Nor of one that
+    /// names no run: nobody takes it.
     fn early(&self, number: u64) -> [u32; 2] {
         let mut early = [0; 2];
         for (other, pending) in &self.calls {
@@ -496,7 +537,8 @@ impl Client {
             }
         }
         let [input, output] = early.map(|taken| EARLY.saturating_sub(taken));
-        let Some(pending) = self.calls.get(&number).filter(|pending| pending.tries == 0) else {
+        let is_first = |pending: &&Pending| pending.tries == 0 && pending.run != 0;
+        let Some(pending) = self.calls.get(&number).filter(is_first) else {
             return [0; 2];
         };
         let (call, room) = (&pending.call, self.puller.room());

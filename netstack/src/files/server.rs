@@ -7,18 +7,23 @@
 //! one ([`Server::admit_in`]). That one knows no call, and gives out once more what the nodes have
 //! no reply to: who carries calls out tells by their numbers those that it has had.
 //!
+//! Replies go where the node is known to be: to the address that its session has, until another has
+//! proved itself ([`crate::join::path`]).
+//!
 //! Invariant: a call is given out once by one service, when all of its input is here; its reply is
-//! kept until the node has it. Work for a datagram does not grow with the number of channels.
+//! kept until the node has it. A call that names no run, or another, is never given out. Work for a
+//! datagram does not grow with the number of channels.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{SocketAddr, SocketAddrV4};
 use core::ops::RangeInclusive;
 
 use super::wire::{FileCall, FileData, FileFetch, FileReply, INLINE_OUTPUT, Standing, channel_of};
-use super::{Call, ChannelId, Layout, Reply, WINDOW, first_fragments};
+use super::{Call, ChannelId, Layout, Op, Reply, WINDOW, first_fragments};
 use crate::ids::{BootEpoch, JobId, NodeId, Rank};
-use crate::time::Instant;
+use crate::join::path::Path;
+use crate::time::{Instant, Micros};
 use crate::transport::pull::{Arrival, Puller};
 use crate::wire::datagram::{self, Header, Kind, Packet};
 use crate::wire::field::Writer;
@@ -28,6 +33,9 @@ use crate::wire::window::ReplayWindow;
 /// Largest window of a channel, in fragments. Sixty-four nodes share a service, which has a buffer
 /// of its socket for all of them.
 const MOST_FRAGMENTS: u32 = 64;
+/// A node whose address another one wants to be is silent there for so long first. As for sessions
+/// ([`crate::join::Timing::reboot_silence`]).
+const MOVES_AFTER: Micros = Micros::from_millis(2_500);
 /// Linux's EIO.
 const EIO: i64 = 5;
 
@@ -38,6 +46,8 @@ pub struct Member {
     pub rank: Rank,
     /// The node that it runs on.
     pub node: NodeId,
+    /// Where the node is, as its session has it.
+    pub address: SocketAddrV4,
     /// Key of its calls ([`Key::files_key`]).
     pub key: Key,
 }
@@ -81,6 +91,7 @@ enum State {
 /// A call that the node has no reply to.
 #[derive(Debug)]
 struct Known {
+    op: Op,
     state: State,
     /// The first fragments of output that are sent without being asked for.
     early: u32,
@@ -88,7 +99,8 @@ struct Known {
 
 #[derive(Debug)]
 enum Outgoing {
-    Standing(u64, Standing),
+    /// How a call stands, and the number that goes with it.
+    Standing(u64, Standing, i64),
     Reply(u64),
     Output(u64, u64),
 }
@@ -104,7 +116,9 @@ struct Channel {
     key: Key,
     transmit: Key,
     sequence: u64,
-    address: Option<SocketAddr>,
+    path: Path,
+    /// An address that is to be sent this challenge.
+    challenge: Option<(SocketAddrV4, u64)>,
     calls: BTreeMap<u64, Known>,
     /// The node has the replies of all calls below.
     done: u64,
@@ -119,6 +133,10 @@ struct Channel {
 pub struct Server {
     /// The run that jobs begin with.
     run: u64,
+    /// When it began.
+    started: Instant,
+    /// The highest number that a run or a datagram has had.
+    highest: u64,
     /// The last run that a job was begun again with.
     latest: u64,
     channels: BTreeMap<ChannelId, Channel>,
@@ -131,11 +149,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A service. `run` must be greater in each later run, by more than the datagrams that one
-    /// sends: the time of its start in microseconds will do.
-    pub fn new(run: u64) -> Self {
+    /// A service that begins now. `run` must be greater than what every service before it at this
+    /// address gave as [`Self::highest`].
+    pub fn new(now: Instant, run: u64) -> Self {
         Self {
             run,
+            started: now,
+            highest: run,
             latest: run,
             channels: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -144,6 +164,11 @@ impl Server {
             told_doubtful: BTreeSet::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// The highest number so far that a run or a datagram has had.
+    pub fn highest(&self) -> u64 {
+        self.highest.max(self.latest)
     }
 
     /// The run that handles of a job are of; `None` where no rank of it may call.
@@ -181,7 +206,8 @@ impl Server {
                 transmit: member.key.files_direction(Direction::ToNode, run),
                 // Numbers are times: a service before this one may have used this run's key.
                 sequence: self.run,
-                address: None,
+                path: Path::new(Instant::ZERO, member.address),
+                challenge: None,
                 calls: BTreeMap::new(),
                 done: 1,
                 puller: Puller::new(MOST_FRAGMENTS, Arrival::OfAll),
@@ -220,8 +246,9 @@ impl Server {
     }
 
     /// Who carried out the calls of a job is gone, with all that it had open: its channels begin
-    /// another run. Each call that was given out and that the nodes have no reply to fails with
-    /// EIO, as nobody knows which of them were carried out; none is given out again.
+    /// another run. Each call that was given out and has not been answered fails with EIO, as
+    /// nobody knows which of them were carried out; none is given out again. What has been answered
+    /// stands, but for what was opened or locked: that is gone.
     pub fn begin_again(&mut self, job: JobId) {
         self.latest += 1;
         self.requests.retain(|request| request.channel.job != job);
@@ -279,26 +306,43 @@ impl Server {
         let packet = Packet::new_checked(bytes).ok()?;
         let header = packet.header();
         let id = channel_of(packet.unverified_payload()).ok()?;
+        let SocketAddr::V4(from) = from else {
+            return None;
+        };
         let channel = self.channels.get_mut(&id)?;
         if header.node != channel.node {
             return None;
         }
-        let payload = channel.open(&packet)?;
-        channel.address = Some(from);
+        let (payload, is_new) = channel.open(&packet)?;
+        // What comes again says nothing, but shows where the node is heard.
+        channel.came(now, from);
+        if !is_new {
+            self.schedule(id);
+            return None;
+        }
         match header.kind {
             Kind::FileCall => {
                 let call = FileCall::parse(payload).ok()?;
                 let is_known = channel.calls.contains_key(&call.number);
-                if call.run != 0 && call.run != channel.run && !is_known {
-                    if call.run < channel.first_run && !self.told_doubtful.contains(&id.job) {
+                if call.run != channel.run && !is_known {
+                    let is_before = (1..channel.first_run).contains(&call.run);
+                    if is_before && !self.told_doubtful.contains(&id.job) {
                         self.doubtful.insert(id.job);
                     }
-                    channel.refuse(&call);
+                    let is_own = call.run >= self.run;
+                    channel.refuse(&call, is_own, now.saturating_since(self.started));
                 } else if let Some(request) = channel.take_call(now, id, &call) {
                     self.counters.calls += 1;
                     self.counters.bytes[0] += request.call.input.len() as u64;
                     self.requests.push_back(request);
                 }
+            }
+            Kind::FileReply => {
+                let reply = FileReply::parse(payload).ok()?;
+                let answers = reply.standing == Standing::Challenge;
+                answers.then_some(())?;
+                let answer = reply.result as u64;
+                channel.path.answered(now, from, answer, MOVES_AFTER);
             }
             Kind::FileFetch => channel.take_fetch(&FileFetch::parse(payload).ok()?),
             Kind::FileData => {
@@ -319,7 +363,7 @@ impl Server {
         let Some(channel) = self.channels.get_mut(&id) else {
             return;
         };
-        let due = match channel.outgoing.is_empty() {
+        let due = match channel.outgoing.is_empty() && channel.challenge.is_none() {
             false => Some(Instant::ZERO),
             true => channel.puller.poll_timeout(),
         };
@@ -349,9 +393,10 @@ impl Server {
             }
             let channel = self.channels.get_mut(&id)?;
             let sent = channel.transmit(now, id, out);
+            self.highest = self.highest.max(channel.sequence);
             self.schedule(id);
-            if sent.is_some() {
-                return sent;
+            if let Some((length, to)) = sent {
+                return Some((length, to.into()));
             }
         }
     }
@@ -377,46 +422,63 @@ impl Channel {
             self.puller.forget(number);
             // One that is not here whole was not given out: it is not known any more.
             if matches!(known.state, State::Receiving { .. }) {
-                let standing = Outgoing::Standing(number, Standing::NotCarriedOut);
+                let standing = Outgoing::Standing(number, Standing::NotCarriedOut, 0);
                 self.outgoing.push_back(standing);
                 continue;
             }
-            known.state = State::Done(Reply::plain(-EIO));
+            let is_gone = matches!(known.op, Op::Open | Op::Lock);
+            if is_gone || matches!(known.state, State::Running) {
+                known.state = State::Done(Reply::plain(-EIO));
+            }
             self.calls.insert(number, known);
             self.outgoing.push_back(Outgoing::Reply(number));
         }
     }
 
-    /// The payload of a datagram that is new and of this channel.
-    fn open<'a>(&mut self, packet: &Packet<'a>) -> Option<&'a [u8]> {
+    /// The payload of a datagram of this channel, and whether it is new.
+    fn open<'a>(&mut self, packet: &Packet<'a>) -> Option<(&'a [u8], bool)> {
         let header = packet.header();
-        if self.receive.is_none() {
-            let direction = Direction::ToControl;
-            let key = self.key.files_direction(direction, header.epoch.0);
-            let payload = packet.open(&key).ok()?;
-            let mut window = ReplayWindow::default();
-            window.accept(header.seq).then_some(())?;
-            self.receive = Some((header.epoch, key, window));
-            return Some(payload);
-        }
-        let (epoch, key, window) = self.receive.as_mut()?;
+        let (epoch, key, window) = match &mut self.receive {
+            Some(receive) => receive,
+            none => {
+                let direction = Direction::ToControl;
+                let key = self.key.files_direction(direction, header.epoch.0);
+                packet.open(&key).ok()?;
+                none.insert((header.epoch, key, ReplayWindow::default()))
+            }
+        };
         let is_known = *epoch == header.epoch;
         let payload = is_known.then(|| packet.open(key).ok()).flatten()?;
-        window.accept(header.seq).then_some(payload)
+        Some((payload, window.accept(header.seq)))
     }
 
-    /// Says of a call that names another run that it is not carried out.
-    fn refuse(&mut self, call: &FileCall<'_>) {
+    /// A datagram has come from here, for the first time or again.
+    fn came(&mut self, now: Instant, from: SocketAddrV4) {
+        if self.path.came(now, from) {
+            // Nobody without the key can tell, and it is another one each time.
+            let parts = [&b"hearth files path"[..], &self.sequence.to_le_bytes()];
+            let [challenge @ .., _, _, _, _, _, _, _, _] = self.transmit.mac(&parts);
+            let challenge = u64::from_le_bytes(challenge).max(1);
+            self.path.ask(now, from, challenge);
+            self.challenge = Some((from, challenge));
+        }
+    }
+
+    /// Says of a call that names another run that it is not carried out. `is_own`: that run was of
+    /// this service, which has been there for `since`.
+    fn refuse(&mut self, call: &FileCall<'_>, is_own: bool, since: Micros) {
         // What is queued is enough for each call of a window to be repeated.
         if self.outgoing.len() >= 2 * WINDOW as usize {
             return;
         }
-        let is_sure = call.run >= self.first_run && call.number >= self.done;
+        let is_sure = is_own && call.run >= self.first_run && call.number >= self.done;
         let standing = match is_sure {
-            true => Standing::NotCarriedOut,
-            false => Standing::OtherRun,
+            true => Outgoing::Standing(call.number, Standing::NotCarriedOut, 0),
+            false => {
+                let since = since.as_micros().min(i64::MAX as u64) as i64;
+                Outgoing::Standing(call.number, Standing::OtherRun, since)
+            }
         };
-        let standing = Outgoing::Standing(call.number, standing);
         self.outgoing.push_back(standing);
     }
 
@@ -454,7 +516,7 @@ impl Channel {
                 return None;
             }
             Some(_) => {
-                let standing = Outgoing::Standing(number, Standing::Pending);
+                let standing = Outgoing::Standing(number, Standing::Pending, 0);
                 self.outgoing.push_back(standing);
                 return None;
             }
@@ -473,7 +535,8 @@ impl Channel {
         };
         if layout.count() == 0 {
             let state = State::Running;
-            self.calls.insert(number, Known { state, early });
+            let op = call.op;
+            self.calls.insert(number, Known { op, state, early });
             return Some(Request {
                 channel: id,
                 node: self.node,
@@ -483,8 +546,9 @@ impl Channel {
             });
         }
         let missing = layout.all();
+        let op = call.op;
         let state = State::Receiving { call, missing };
-        self.calls.insert(number, Known { state, early });
+        self.calls.insert(number, Known { op, state, early });
         let coming = missing & first_fragments(early_input);
         self.puller.expect(now, number, coming);
         self.puller.want(number, missing & !coming);
@@ -494,7 +558,7 @@ impl Channel {
     fn take_fetch(&mut self, fetch: &FileFetch) {
         let is_unknown = fetch.number >= self.done && !self.calls.contains_key(&fetch.number);
         if is_unknown && self.outgoing.len() < 2 * WINDOW as usize {
-            let standing = Outgoing::Standing(fetch.number, Standing::Unknown);
+            let standing = Outgoing::Standing(fetch.number, Standing::Unknown, 0);
             self.outgoing.push_back(standing);
             return;
         }
@@ -554,8 +618,13 @@ impl Channel {
         now: Instant,
         id: ChannelId,
         out: &mut [u8],
-    ) -> Option<(usize, SocketAddr)> {
-        let (to, run) = (self.address?, self.run);
+    ) -> Option<(usize, SocketAddrV4)> {
+        if let Some((to, challenge)) = self.challenge.take() {
+            let reply = FileReply::without_output(id, 1, Standing::Challenge, challenge as i64);
+            let length = self.seal(Kind::FileReply, out, |writer| reply.emit(writer));
+            return Some((length, to));
+        }
+        let (to, run) = (self.path.addr(), self.run);
         while let Some(outgoing) = self.outgoing.front_mut() {
             let (number, fragment) = match outgoing {
                 Outgoing::Output(number, fragments) => {
@@ -567,8 +636,8 @@ impl Channel {
                     }
                     (number, fragment)
                 }
-                Outgoing::Standing(number, standing) => {
-                    let reply = FileReply::without_result(id, *number, *standing);
+                Outgoing::Standing(number, standing, with) => {
+                    let reply = FileReply::without_output(id, *number, *standing, *with);
                     self.outgoing.pop_front();
                     let length = self.seal(Kind::FileReply, out, |writer| reply.emit(writer));
                     return Some((length, to));

@@ -1,9 +1,10 @@
 //! Tests of file calls: a client and a server over a link that loses, doubles and delays.
 
 mod bulk;
+mod runs;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::vec::Vec;
 
 use super::client::{Client, Completion, Config, Full, SILENCE};
@@ -22,8 +23,19 @@ const CHANNEL: ChannelId = ChannelId {
 };
 const KEY: Key = Key([9; 16]);
 
+const ADDRESS: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 5), 7118);
+
 fn node_address() -> SocketAddr {
-    "10.0.0.5:7118".parse().expect("an address")
+    ADDRESS.into()
+}
+
+fn member(key: Key) -> Member {
+    Member {
+        rank: CHANNEL.rank,
+        node: NodeId(5),
+        address: ADDRESS,
+        key,
+    }
 }
 
 fn client() -> Client {
@@ -36,13 +48,13 @@ fn client() -> Client {
 }
 
 fn server(run: u64) -> Server {
-    let mut server = Server::new(run);
-    let member = Member {
-        rank: CHANNEL.rank,
-        node: NodeId(5),
-        key: KEY,
-    };
-    server.admit(CHANNEL.job, [member]);
+    server_at(Instant::ZERO, run)
+}
+
+/// One that begins then.
+fn server_at(now: Instant, run: u64) -> Server {
+    let mut server = Server::new(now, run);
+    server.admit(CHANNEL.job, [member(KEY)]);
     server
 }
 
@@ -237,6 +249,18 @@ fn what_is_written_is_read_whatever_is_lost() {
     }
 }
 
+/// A world in which the node knows the run of the service.
+fn acquainted(seed: u64) -> World {
+    let mut world = World::new(seed, 0, 0);
+    let read = Call::new(Op::Read, 1).with_room(1);
+    world.client.submit(world.now, read).expect("room");
+    // Refused, for it names no run, and asked for once more.
+    assert_eq!(exchange(&mut world, 2), [2, 2]);
+    assert_eq!(world.completed.len(), 1);
+    world.completed.clear();
+    world
+}
+
 /// Sends what is due either way, without time passing: datagrams to the service, and from it.
 fn exchange(world: &mut World, rounds: usize) -> [usize; 2] {
     let mut out = [0; MAX_DATAGRAM];
@@ -268,7 +292,7 @@ fn exchange(world: &mut World, rounds: usize) -> [usize; 2] {
 #[test]
 fn a_small_file_is_written_and_read_in_one_round_trip_each() {
     for bytes in [1, 4_096, 12_000] {
-        let mut world = World::new(1, 0, 0);
+        let mut world = acquainted(1);
         let whole = pattern(bytes, 3);
         let write = Call::new(Op::Write, 1).with_input(whole.clone());
         world.client.submit(world.now, write).expect("room");
@@ -286,7 +310,7 @@ fn a_small_file_is_written_and_read_in_one_round_trip_each() {
 
 #[test]
 fn what_comes_unasked_is_bounded() {
-    let mut world = World::new(1, 0, 0);
+    let mut world = acquainted(1);
     world.file = pattern(8 * MAX_TRANSFER, 1);
     for at in 0..8 {
         let read = Call::new(Op::Read, 1).with_words([at * MAX_TRANSFER as u64]);
@@ -374,12 +398,7 @@ fn a_rank_that_is_admitted_again_goes_on() {
     while !world.given.contains_key(&number) {
         assert!(world.step());
     }
-    let member = Member {
-        rank: CHANNEL.rank,
-        node: NodeId(5),
-        key: KEY,
-    };
-    world.server.admit(CHANNEL.job, [member]);
+    world.server.admit(CHANNEL.job, [member(KEY)]);
     world.run_until(2);
     assert_eq!(world.completed[1].reply.result, 20_000);
     assert_eq!(world.given[&number], 1);
@@ -424,15 +443,17 @@ fn another_run_of_the_service_fails_what_was_under_way_once() {
     world.client.submit(world.now, read()).expect("room");
     let mut out = [0; MAX_DATAGRAM];
     assert!(world.client.poll_transmit(world.now, &mut out).is_some());
-    world.server = server(2);
+    world.server = server_at(world.now, 2);
     world.run_until(2);
     assert_eq!(world.completed[1].reply, Reply::plain(-5));
     assert_eq!(world.client.run(), 2);
     world.client.submit(world.now, read()).expect("room");
     world.run_until(3);
     assert_eq!(world.completed[2].reply.result, 0);
+    // A service that is there before a call is made says so: nobody before it has carried that out.
+    world.server = server_at(world.now, 3);
+    world.now += Micros(1_000);
     world.client.submit(world.now, read()).expect("room");
-    world.server = server(3);
     world.run_until(4);
     assert_eq!(world.completed[3].reply, Reply::plain(NOT_CARRIED_OUT));
     assert!(!world.given.contains_key(&4));
@@ -468,44 +489,32 @@ fn a_job_that_begins_again_says_what_it_did_not_carry_out() {
 
 #[test]
 fn a_job_that_begins_again_fails_what_was_under_way_and_repeats_nothing() {
-    // Heard before, and not: a node that knows no run asks under none.
-    for heard_before in [true, false] {
-        let mut world = World::new(6, 0, 0);
-        let write = |at: u64| {
-            let call = Call::new(Op::Write, 1).with_words([at]);
-            call.with_input(std::vec![7; 4])
-        };
-        if heard_before {
-            world.client.submit(world.now, write(0)).expect("room");
-            world.run_until(1);
-        }
-        let before = world.completed.len();
-        let number = world.client.submit(world.now, write(4)).expect("room");
-        let mut out = [0; MAX_DATAGRAM];
-        let length = world.client.poll_transmit(world.now, &mut out);
-        let call = out[..length.expect("a call")].to_vec();
-        world
-            .server
-            .handle_datagram(world.now, node_address(), &call);
-        let given = world.server.poll_event().expect("given out");
-        world.server.begin_again(CHANNEL.job);
-        // What is said of the other run is lost: the call comes once more, under the run before.
-        while world
-            .server
-            .poll_transmit(world.now, &mut out)
-            .is_some_and(|(length, _)| length > 0)
-        {}
-        let late = Reply::plain(4);
-        world.server.complete(CHANNEL, given.number, late);
-        world.run_until(before + 1);
-        assert_eq!(world.completed[before].reply, Reply::plain(-5));
-        assert!(!world.given.contains_key(&number), "given out again");
-        assert_eq!(world.client.run(), 2);
-        world.client.submit(world.now, write(8)).expect("room");
-        world.run_until(before + 2);
-        assert_eq!(world.completed[before + 1].reply.result, 4);
-        assert_eq!(world.server.counters().calls, before as u64 + 2);
-    }
+    let mut world = acquainted(6);
+    let write = |at: u64| {
+        let call = Call::new(Op::Write, 1).with_words([at]);
+        call.with_input(std::vec![7; 4])
+    };
+    let number = world.client.submit(world.now, write(4)).expect("room");
+    let mut out = [0; MAX_DATAGRAM];
+    let length = world.client.poll_transmit(world.now, &mut out);
+    let call = out[..length.expect("a call")].to_vec();
+    world
+        .server
+        .handle_datagram(world.now, node_address(), &call);
+    let given = world.server.poll_event().expect("given out");
+    world.server.begin_again(CHANNEL.job);
+    // What is said of the other run is lost: the call comes once more, under the run before.
+    while world.server.poll_transmit(world.now, &mut out).is_some() {}
+    let late = Reply::plain(4);
+    world.server.complete(CHANNEL, given.number, late);
+    world.run_until(1);
+    assert_eq!(world.completed[0].reply, Reply::plain(-5));
+    assert!(!world.given.contains_key(&number), "given out again");
+    assert_eq!(world.client.run(), 2);
+    world.client.submit(world.now, write(8)).expect("room");
+    world.run_until(2);
+    assert_eq!(world.completed[1].reply.result, 4);
+    assert_eq!(world.server.counters().calls, 3);
 }
 
 /// Services of one run take over from each other at any moment, with who carries calls out alive:
@@ -533,13 +542,8 @@ fn a_service_that_takes_over_leaves_nothing_to_see() {
             if services < 10 && world.now > lasts && world.rng.below(40) == 0 {
                 (since, services) = (world.now, services + 1);
                 let start = 1_000_000 + world.now.as_micros() * 1_000;
-                world.server = Server::new(start);
-                let member = Member {
-                    rank: CHANNEL.rank,
-                    node: NodeId(5),
-                    key: KEY,
-                };
-                world.server.admit_in(CHANNEL.job, [member], 1);
+                world.server = Server::new(world.now, start);
+                world.server.admit_in(CHANNEL.job, [member(KEY)], 1);
             }
         }
         let is_error = |completion: &Completion| completion.reply.result < 0;
@@ -587,13 +591,8 @@ fn a_closed_job_and_a_stranger_get_no_answer() {
         .client
         .poll_transmit(world.now, &mut out)
         .expect("due");
-    let mut stranger = Server::new(1);
-    let member = Member {
-        rank: CHANNEL.rank,
-        node: NodeId(5),
-        key: Key([1; 16]),
-    };
-    stranger.admit(CHANNEL.job, [member]);
+    let mut stranger = Server::new(world.now, 1);
+    stranger.admit(CHANNEL.job, [member(Key([1; 16]))]);
     assert!(!stranger.handle_datagram(world.now, node_address(), &out[..length]));
     world.server.close(CHANNEL.job);
     assert!(
@@ -606,7 +605,7 @@ fn a_closed_job_and_a_stranger_get_no_answer() {
 
 #[test]
 fn a_replayed_call_is_passed_over() {
-    let mut world = World::new(8, 0, 0);
+    let mut world = acquainted(8);
     let mut out = [0; MAX_DATAGRAM];
     let read = Call::new(Op::Read, 1).with_room(1);
     world.client.submit(world.now, read).expect("room");

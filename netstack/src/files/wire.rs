@@ -32,7 +32,8 @@ pub struct FileCall<'a> {
     pub number: u64,
     /// The node has the replies of all calls below this one.
     pub done: u64,
-    /// The run of the service that the channel's handles are of; 0 before any was heard.
+    /// The run of the service that the channel's handles are of; 0 before any was heard, and then
+    /// the call is not carried out.
     pub run: u64,
     /// What to do.
     pub op: Op,
@@ -134,13 +135,17 @@ pub enum Standing {
     /// It has been carried out.
     Done,
     /// This run of the service is another than the one that the call names. Whether that one
-    /// carried it out is not known.
+    /// carried it out is not known here; the result is for how many microseconds this service has
+    /// been there. No service before it has a call that was first sent later than it began.
     OtherRun,
     /// The same, and it is known that the call was not carried out.
     NotCarriedOut,
     /// Output was asked for that is not here: the process that had it has been replaced by one of
     /// the same run. The call is to be made again, under its number.
     Unknown,
+    /// This has come to an address where the service does not know the node to be. The node sends
+    /// it back as it is: that proves the address.
+    Challenge,
 }
 
 /// FILE_REPLY: how a call stands. The header names the run of the service.
@@ -152,7 +157,7 @@ pub struct FileReply<'a> {
     pub number: u64,
     /// How it stands.
     pub standing: Standing,
-    /// Its result, when it is done.
+    /// Its result, when it is done; else what [`Standing`] says.
     pub result: i64,
     /// Bytes of output in all.
     pub output_bytes: u32,
@@ -161,13 +166,18 @@ pub struct FileReply<'a> {
 }
 
 impl<'a> FileReply<'a> {
-    /// One that has no result.
-    pub fn without_result(channel: ChannelId, number: u64, standing: Standing) -> Self {
+    /// One that has no output.
+    pub fn without_output(
+        channel: ChannelId,
+        number: u64,
+        standing: Standing,
+        result: i64,
+    ) -> Self {
         Self {
             channel,
             number,
             standing,
-            result: 0,
+            result,
             output_bytes: 0,
             output: &[],
         }
@@ -182,6 +192,7 @@ impl<'a> FileReply<'a> {
             Standing::OtherRun => 2,
             Standing::NotCarriedOut => 3,
             Standing::Unknown => 4,
+            Standing::Challenge => 5,
         };
         writer.u8(standing).u8(0).u16(0);
         writer.i64(self.result).u32(self.output_bytes);
@@ -198,6 +209,7 @@ impl<'a> FileReply<'a> {
             2 => Standing::OtherRun,
             3 => Standing::NotCarriedOut,
             4 => Standing::Unknown,
+            5 => Standing::Challenge,
             _ => return Err(Error::BadValue),
         };
         if (reader.u8()?, reader.u16()?) != (0, 0) {
@@ -207,7 +219,12 @@ impl<'a> FileReply<'a> {
         let output = reader.rest();
         let is_possible = output_bytes as usize <= MAX_TRANSFER
             && output.len() == (output_bytes as usize).min(INLINE_OUTPUT)
-            && (standing == Standing::Done || (result, output_bytes) == (0, 0));
+            && match standing {
+                Standing::Done => true,
+                Standing::OtherRun => result >= 0 && output_bytes == 0,
+                Standing::Challenge => output_bytes == 0,
+                _ => (result, output_bytes) == (0, 0),
+            };
         is_possible
             .then_some(Self {
                 channel,

@@ -11,7 +11,8 @@
 //! section 9.3.3 has the peer ask the old path again; here the old one goes first for as long as it
 //! lives, because nodes keep their address for a whole boot.
 //!
-//! Neighbours: [`super::slot`] has one for each session; [`super::registry`] asks it.
+//! Neighbours: [`super::slot`] has one for each session, which [`super::registry`] asks;
+//! [`crate::files::server`] has one for each rank, whose answer is a message of its own.
 //!
 //! Invariant: there is one challenge at a time, and one a second at most.
 
@@ -25,7 +26,7 @@ const AGAIN: Micros = LOOKS;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
+pub(crate) struct Path {
     addr: SocketAddrV4,
     /// When something came from there last.
     heard: Instant,
@@ -42,7 +43,7 @@ struct Asked {
 
 impl Path {
     /// To where the node said HELLO from.
-    pub(super) fn new(now: Instant, addr: SocketAddrV4) -> Self {
+    pub(crate) fn new(now: Instant, addr: SocketAddrV4) -> Self {
         Path {
             addr,
             heard: now,
@@ -51,13 +52,13 @@ impl Path {
     }
 
     /// Where datagrams go.
-    pub(super) fn addr(&self) -> SocketAddrV4 {
+    pub(crate) fn addr(&self) -> SocketAddrV4 {
         self.addr
     }
 
     /// A datagram of the session has come from here, for the first time or again. True: the address
     /// is to be asked for proof ([`Path::ask`]).
-    pub(super) fn came(&mut self, now: Instant, from: SocketAddrV4) -> bool {
+    pub(crate) fn came(&mut self, now: Instant, from: SocketAddrV4) -> bool {
         if from == self.addr {
             self.heard = now;
             return false;
@@ -66,7 +67,7 @@ impl Path {
     }
 
     /// An address is sent this challenge.
-    pub(super) fn ask(&mut self, now: Instant, addr: SocketAddrV4, challenge: u64) {
+    pub(crate) fn ask(&mut self, now: Instant, addr: SocketAddrV4, challenge: u64) {
         let at = now;
         self.asked = Some(Asked {
             addr,
@@ -76,7 +77,7 @@ impl Path {
     }
 
     /// A heartbeat from here has this answer, 0 for none.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &mut self,
         now: Instant,
         from: SocketAddrV4,

@@ -114,6 +114,7 @@ impl Registry {
         Some(Member {
             rank: channel.rank,
             node,
+            address: slot.path.addr(),
             key: slot.node_key.files_key(channel.job, channel.rank),
         })
     }

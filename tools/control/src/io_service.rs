@@ -131,7 +131,13 @@ fn grant_to(
     }
     let may = |path: &Path| exported.iter().any(|exported| path.starts_with(exported));
     let mut exports: Vec<Export> = Vec::new();
+    // The home directory, or where the job is submitted, may be one of those that a node has for
+    // itself: then the job begins elsewhere, as where it is not exported.
+    let is_named = |path: &PathBuf| config.export.iter().any(|export| Path::new(export) == path);
     for path in &exported {
+        if hearth_io::job::is_of_node(path) && !is_named(path) {
+            continue;
+        }
         let is_root = path.parent().is_none();
         let is_inside = |other: &PathBuf| other != path && path.starts_with(other);
         let is_there = config.service == FileService::Joined || path.is_dir();
@@ -266,6 +272,31 @@ mod tests {
         assert!(matches!(refused, Err(NotGranted::Outside(_))));
         let refused = grant(&exporting(&[]), &asked("/etc:/data".to_string()), None);
         assert_eq!(refused, Err(NotGranted::NoService));
+    }
+
+    #[test]
+    fn what_a_node_has_for_itself_is_not_exported() {
+        let shared = Path::new("/dev/shm");
+        let mut config = exporting(&["."]);
+        config.service = FileService::Joined;
+        // Where it was submitted by chance, and what is asked for by name.
+        let asked = request(shared, shared, &[]);
+        let mounts = grant(&config, &asked, None).unwrap().unwrap();
+        assert!(mounts.exports.is_empty() && mounts.working == Path::new("/"));
+        let asked = request(shared, shared, &["/dev/shm:/with/x".to_string()]);
+        let error = grant(&config, &asked, None).unwrap_err().to_string();
+        assert!(
+            error.contains("for itself") && error.contains("/with/x"),
+            "{error}"
+        );
+        let asked = request(shared, shared, &["/dev/shm:/shared".to_string()]);
+        assert!(grant(&config, &asked, None).is_ok());
+        config.export = vec!["/dev/shm".to_string()];
+        let error = grant(&config, &request(shared, shared, &[]), None).unwrap_err();
+        assert!(
+            error.to_string().contains("/dev/shm: a node has"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Pattern(String);
 pub enum PatternError {
     /// Something unknown behind `%`.
     #[error(
-        "%{0} stands for nothing here; there are %j (job), %A and %a (array and task), %n and %t (rank), %x (name of the job), %u (user), %% (a percent sign)"
+        "%{0} stands for nothing here; there are %j (job), %A and %a (array and task), %n, %r and %t (rank), %x (name of the job), %u (user), %% (a percent sign)"
     )]
     Unknown(String),
     /// `%` in the folder.
@@ -62,7 +62,7 @@ impl FromStr for Pattern {
         }
         for piece in pieces(text) {
             if let Piece::Letter(letter) = piece
-                && !"jAantxu%".contains(letter)
+                && !"jAanrtxu%".contains(letter)
             {
                 return Err(PatternError::Unknown(letter.to_string()));
             }
@@ -123,7 +123,7 @@ pub struct Names {
 impl Pattern {
     /// Whether each rank has a file of its own.
     pub fn is_per_rank(&self) -> bool {
-        self.has("nt")
+        self.has("nrt")
     }
 
     /// Whether it has the task of an array.
@@ -168,7 +168,7 @@ impl Pattern {
                     path += &first.to_string();
                 }
                 Piece::Letter('a') => path += &names.array.map_or(0, |(_, task)| task).to_string(),
-                Piece::Letter('n' | 't') => path += &rank.to_string(),
+                Piece::Letter('n' | 'r' | 't') => path += &rank.to_string(),
                 Piece::Letter('x') => path += &names.name.replace('/', "_"),
                 Piece::Letter('u') => path += &names.user.replace('/', "_"),
                 Piece::Letter(_) => path.push('%'),
@@ -218,7 +218,7 @@ impl Wanted {
         for (option, pattern) in options {
             let Some(pattern) = pattern else { continue };
             let path = pattern.path(&Names::default(), 0);
-            let is_open = pattern.has("jAantxu");
+            let is_open = pattern.has("jAanrtxu");
             may_write(&path, is_open).map_err(|error| Unwritable {
                 option,
                 path: pattern.to_string(),
@@ -588,6 +588,8 @@ mod tests {
         let path = |text: &str| pattern(text).path(&names(), 3).display().to_string();
         assert_eq!(path("out-%j.%n"), "out-41.3");
         assert_eq!(path("%A_%a-%t"), "40_2-3");
+        assert_eq!(path("out-%j.%r"), "out-41.3");
+        assert!(pattern("o.%r").is_per_rank());
         assert_eq!(path("/x/%x-%u-100%%"), "/x/a_b-eve-100%");
         let alone = Names {
             array: None,

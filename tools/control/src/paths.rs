@@ -71,6 +71,11 @@ impl StateDir {
         self.run().join("workers")
     }
 
+    /// The number of the last run of the control node's I/O service.
+    pub fn io_run(&self) -> PathBuf {
+        self.0.join("io-run")
+    }
+
     /// The cluster secret, mode 0600.
     pub fn secret(&self) -> PathBuf {
         self.0.join("secret")

@@ -297,6 +297,7 @@ fn own_io_service(options: &Options, control: SocketAddrV4) -> anyhow::Result<Op
         program: PathBuf::from("/proc/self/exe"),
         directory: &options.state.workers(),
         lingers_s: LINGERS_S,
+        last_run: &options.state.io_run(),
     };
     let service = Service::start(listen, workers).with_context(|| {
         format!("cannot listen at UDP {listen} for the files of jobs; is another program there?")

@@ -3,6 +3,7 @@ import { el, redraw } from "./format.js";
 import { Chart } from "./chart.js";
 import { eventTable } from "./events.js";
 import { Grid } from "./grid.js";
+import { IoServices } from "./io.js";
 import { shortJobTable, tick } from "./jobs.js";
 import { panel, quiet } from "./parts.js";
 
@@ -26,7 +27,8 @@ export class Overview {
     this.jobs = el("div");
     this.events = el("div");
     this.nodes = panel("Nodes", ...this.grid.element());
-    this.left = el("div", { class: "side" }, this.nodes, panel("Latest jobs", this.jobs));
+    this.io = new IoServices();
+    this.left = el("div", { class: "side" }, this.nodes, panel("Latest jobs", this.jobs), this.io.panel);
     const right = [panel("All nodes over time", ...this.chart.element()), panel("Latest events", this.events)];
     main.append(this.left, el("div", { class: "side" }, ...right));
     this.reset();
@@ -41,6 +43,7 @@ export class Overview {
     this.update();
     this.drawJobs();
     this.drawEvents();
+    this.io.load();
     this.chart.load();
   }
 
@@ -70,6 +73,7 @@ export class Overview {
     this.chart.frame();
     if (changed.jobs) this.drawJobs(); else tick(this.jobs);
     if (changed.events || changed.seen) this.drawEvents();
+    this.io.frame(changed);
   }
 
   close() { this.chart.close(); }

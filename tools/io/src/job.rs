@@ -111,6 +111,17 @@ impl Export {
     }
 }
 
+/// Directories below `/` that every node has for itself (`kernel/core/src/files/path.rs`): what is
+/// exported there no program would see.
+const OF_NODE: [&str; 4] = ["with", "dev", "proc", "sys"];
+
+/// Whether a path is one that every node has for itself.
+pub fn is_of_node(path: &Path) -> bool {
+    let inside = path.strip_prefix("/").ok();
+    let first = inside.and_then(|inside| inside.components().next());
+    first.is_some_and(|first| OF_NODE.iter().any(|own| first.as_os_str() == *own))
+}
+
 /// Most exports of a job.
 pub const MOST_EXPORTS: usize = 128;
 
@@ -124,6 +135,9 @@ pub fn check(exports: &[Export], here: bool) -> Result<(), BadFiles> {
         return Err(BadFiles::TooMany);
     }
     for (index, export) in exports.iter().enumerate() {
+        if is_of_node(&export.node) {
+            return Err(BadFiles::OfNode(export.node.clone()));
+        }
         if here {
             let metadata = export.host.metadata();
             let found = metadata.map_err(|error| BadFiles::NotThere {
@@ -159,6 +173,13 @@ pub enum BadFiles {
     /// It is a file.
     #[error("{} is no directory; name the directory that it is in", .0.display())]
     NoDirectory(PathBuf),
+    /// The node has something else there.
+    #[error(
+        "{}: a node has /with, /dev, /proc and /sys for itself, and a job would not see it; give it \
+         another path there (--mount HOST:NODE)",
+        .0.display()
+    )]
+    OfNode(PathBuf),
     /// Two exports have one place.
     #[error("two directories are to be seen at {}; give each a path of its own", .0.display())]
     Twice(PathBuf),
@@ -207,10 +228,17 @@ mod tests {
             read_only: true,
         };
         assert_eq!(check(std::slice::from_ref(&own), true), Ok(()));
+        for fine in ["/device/x", "/data/dev", "/tmp/x"] {
+            assert_eq!(check(&[at(path.into(), fine)], true), Ok(()), "{fine}");
+        }
         for (exports, words) in [
             (vec![at(path.join("none"), "/data")], "make the directory"),
             (vec![at(path.join("file"), "/data")], "is no directory"),
             (vec![own.clone(), own.clone()], "a path of its own"),
+            (vec![at(path.into(), "/dev/x")], "for itself"),
+            (vec![at(path.into(), "/with")], "for itself"),
+            (vec![at(path.into(), "/./proc/a")], "for itself"),
+            (vec![at(path.into(), "//sys/a")], "for itself"),
             (vec![own.clone(); MOST_EXPORTS + 1], "at most 128"),
         ] {
             let error = check(&exports, true).unwrap_err().to_string();

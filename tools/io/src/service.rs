@@ -9,6 +9,7 @@
 
 mod attached;
 mod reads;
+mod runs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use netstack::MAX_DATAGRAM;
 use netstack::files::server::{Counters, Member, Request, Server};
@@ -37,6 +38,7 @@ use attached::{Directory, Worker};
 pub use crate::message::Cast;
 pub use reads::Read;
 use reads::Receiving;
+use runs::Runs;
 
 /// Datagrams taken in before what they caused is sent.
 const BATCH: usize = 128;
@@ -79,6 +81,9 @@ pub struct Workers<'a> {
     pub directory: &'a Path,
     /// How long they wait for it.
     pub lingers_s: u64,
+    /// The file that has the number of the last run; made where it is not there. It shall outlast a
+    /// boot of the machine.
+    pub last_run: &'a Path,
 }
 
 /// What the service tells.
@@ -115,7 +120,8 @@ impl Service {
     /// Starts a service at an address.
     ///
     /// # Errors
-    /// When the socket cannot be opened there, or the directory of the workers is none.
+    /// When the socket cannot be opened there, the directory of the workers is none, or the number of
+    /// the run cannot be kept.
     pub fn start(listen: SocketAddrV4, workers: Workers<'_>) -> io::Result<Self> {
         Self::start_on(UdpSocket::bind(listen)?, workers)
     }
@@ -123,9 +129,11 @@ impl Service {
     /// Starts a service on a socket that has its address.
     ///
     /// # Errors
-    /// When the socket is none of IPv4, there is no thread for it, or the directory is none.
+    /// When the socket is none of IPv4, there is no thread for it, the directory is none, or the
+    /// number of the run cannot be kept.
     pub fn start_on(socket: UdpSocket, workers: Workers<'_>) -> io::Result<Self> {
         let directory = Directory::open(workers.directory)?;
+        let (runs, run) = Runs::begin(workers.last_run)?;
         // Less only costs repeats. Root may have more than others.
         let sock = socket2::SockRef::from(&socket);
         drop(sock.set_recv_buffer_size(SOCKET_BUFFER_BYTES));
@@ -149,7 +157,8 @@ impl Service {
             program: workers.program,
             lingers_s: workers.lingers_s,
             directory,
-            server: Server::new(run_number()),
+            server: Server::new(NetInstant::ZERO, run),
+            runs,
             jobs: BTreeMap::new(),
             receiving: Receiving::new(takes),
             ending: Vec::new(),
@@ -244,12 +253,6 @@ impl Drop for Service {
     }
 }
 
-/// A number that is greater in each later run.
-fn run_number() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(1, |since| since.as_micros() as u64).max(1)
-}
-
 /// What the thread has.
 struct Engine {
     socket: UdpSocket,
@@ -259,6 +262,7 @@ struct Engine {
     directory: Directory,
     lingers_s: u64,
     server: Server,
+    runs: Runs,
     jobs: BTreeMap<JobId, Job>,
     /// Files that many nodes read.
     receiving: Receiving,
@@ -295,6 +299,9 @@ impl Engine {
                 self.collect(job, &mut packet);
             }
             self.hand_out();
+            if let Err(error) = self.runs.used(self.server.highest()) {
+                tracing::warn!("the number of this run cannot be kept: {error}");
+            }
             self.transmit(&mut datagram);
             self.bury();
             self.told().counters = self.server.counters();

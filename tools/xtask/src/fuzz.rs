@@ -25,7 +25,14 @@ use crate::test::checks::Checks;
 use crate::workspace::{Workspace, describe};
 
 /// The targets of `netstack/fuzz`.
-pub const TARGETS: [&str; 5] = ["node", "control", "personality", "cast", "exchange"];
+pub const TARGETS: [&str; 6] = [
+    "node",
+    "control",
+    "personality",
+    "cast",
+    "exchange",
+    "files",
+];
 /// Flags of the compiler with which code counts where it has been: those that cargo-fuzz gives.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",

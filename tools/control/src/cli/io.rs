@@ -60,7 +60,9 @@ pub struct Options {
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     /// Where the processes listen that carry calls out, of this user alone [default: by the
-    /// address, in /run/hearth-io for root and in $XDG_RUNTIME_DIR for others].
+    /// address, in /run/hearth-io for root and in $XDG_RUNTIME_DIR for others]. If it is given, the
+    /// number of the last run is kept there, too; else in /var/lib/hearth-io for root and in
+    /// $XDG_STATE_HOME for others.
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
 }
@@ -76,6 +78,21 @@ fn run_dir(listen: SocketAddrV4, state_dir: Option<&Path>) -> PathBuf {
         },
     };
     base.join(listen.to_string())
+}
+
+/// The file that has the number of the last run of a service at this address.
+fn last_run(listen: SocketAddrV4, state_dir: Option<&Path>) -> PathBuf {
+    let of_user = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty());
+    let base = match state_dir {
+        Some(state) => state.join("io"),
+        None if geteuid().is_root() => PathBuf::from("/var/lib/hearth-io"),
+        None => match (of_user("XDG_STATE_HOME"), of_user("HOME")) {
+            (Some(state), _) => PathBuf::from(state).join("hearth-io"),
+            (None, Some(home)) => PathBuf::from(home).join(".local/state/hearth-io"),
+            (None, None) => run_dir(listen, None),
+        },
+    };
+    base.join(format!("last-run-{listen}"))
 }
 
 fn listen(text: &str) -> Result<SocketAddrV4, String> {
@@ -101,13 +118,19 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<()> {
     let socket = open(options.listen, options.interface.as_deref())?;
     // Also when the file that it was started from is another one by now.
     let program = PathBuf::from("/proc/self/exe");
+    let state_dir = global.state_dir.as_deref();
+    let last_run = match &options.run_dir {
+        Some(directory) => directory.join("last-run"),
+        None => last_run(options.listen, state_dir),
+    };
     let directory = options
         .run_dir
-        .unwrap_or_else(|| run_dir(options.listen, global.state_dir.as_deref()));
+        .unwrap_or_else(|| run_dir(options.listen, state_dir));
     let workers = Workers {
         program,
         directory: &directory,
         lingers_s: LINGERS_S,
+        last_run: &last_run,
     };
     let service = Service::start_on(socket, workers).context("cannot start the I/O service")?;
     let service = Arc::new(service);
@@ -258,14 +281,23 @@ fn is_passing(error: &RequestError) -> bool {
 
 fn members(ranks: Vec<RankKey>) -> anyhow::Result<Vec<Member>> {
     let member = |of: RankKey| {
-        let key = secrets::decode_hex(&of.key);
+        let key = secrets::decode_hex(&of.key)
+            .map(Key)
+            .filter(|key| !key.is_zero());
         let Some(key) = key else {
             bail!("the control node sent a key that is none; is it of another version?")
         };
+        let address = of.address.parse().with_context(|| {
+            format!(
+                "the control node says that a node is at {:?}; is it of another version?",
+                of.address
+            )
+        })?;
         Ok(Member {
             rank: Rank(of.rank),
             node: NodeId(of.node),
-            key: Key(key),
+            address,
+            key,
         })
     };
     ranks.into_iter().map(member).collect()

@@ -83,7 +83,7 @@ pub struct JobOptions {
     #[arg(short = 'd', long, value_name = "LIST", value_parser = slurm::dependencies)]
     dependency: Option<Dependencies>,
     /// Write standard output to FILE, without -e standard error too; %j in its name is the job, %n
-    /// the rank (a file a rank).
+    /// and %r are the rank (a file a rank).
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<Pattern>,
     /// Write standard error to FILE.

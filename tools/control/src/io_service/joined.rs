@@ -150,6 +150,8 @@ pub struct RankKey {
     pub rank: u32,
     /// Its node.
     pub node: u32,
+    /// Where that is.
+    pub address: String,
     /// The key of its calls, in hexadecimal.
     pub key: String,
 }
@@ -159,6 +161,7 @@ impl From<Member> for RankKey {
         RankKey {
             rank: member.rank.0,
             node: member.node.0,
+            address: member.address.to_string(),
             key: secrets::encode_hex(&member.key.0),
         }
     }

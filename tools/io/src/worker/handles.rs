@@ -4,14 +4,17 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netstack::files::WORKING;
 use netstack::ids::Rank;
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 
 use super::listing::{Budget, Listing};
+use super::writes::Writes;
 
 /// Open files of a rank: one for each descriptor that it can have, and its working directory.
 pub const MOST: usize = 257;
@@ -30,6 +33,20 @@ pub struct Open {
     pub listing: Mutex<Listing>,
     /// Who appends has this: where a write ended is read behind it.
     pub appending: Mutex<()>,
+    /// Writes of which some pieces are not here yet.
+    pub writes: Writes,
+}
+
+impl Open {
+    fn new(file: File, id: FileId, budget: &Arc<Budget>) -> Self {
+        Self {
+            file,
+            id,
+            listing: Mutex::new(Listing::new(budget)),
+            appending: Mutex::default(),
+            writes: Writes::default(),
+        }
+    }
 }
 
 /// The open files of all ranks of a job.
@@ -38,6 +55,8 @@ pub struct Handles {
     /// A number that is another after each boot of this machine.
     pub boot: u64,
     working: Arc<Open>,
+    /// The directory of this process's own descriptors, by their numbers.
+    descriptors: OwnedFd,
     budget: Arc<Budget>,
     open: Mutex<HashMap<Rank, Files>>,
 }
@@ -50,8 +69,9 @@ struct Files {
     files: HashMap<u32, Arc<Open>>,
     /// The rank makes no calls any more.
     is_over: bool,
-    /// Through which of its open files the rank locks parts of a file that it has locked.
-    lockers: HashMap<FileId, Arc<Open>>,
+    /// Through which open files the rank locks parts of a file that it has locked: one that reads
+    /// and writes, or those that there are where the rank may have no such one.
+    lockers: HashMap<FileId, Vec<Arc<Open>>>,
 }
 
 /// Room for one more open file of a rank.
@@ -62,17 +82,15 @@ pub struct Room<'a> {
 }
 
 impl Handles {
-    /// With the directory that programs begin in, in this boot of the machine.
-    pub fn new(working: OwnedFd, boot: u64) -> Self {
+    /// With the directory that programs begin in, in this boot of the machine, and the directory of
+    /// this process's own descriptors.
+    pub fn new(working: OwnedFd, boot: u64, descriptors: OwnedFd) -> Self {
         let budget = Arc::<Budget>::default();
+        let working = Open::new(working.into(), (0, 0), &budget);
         Self {
             boot,
-            working: Arc::new(Open {
-                file: File::from(working),
-                id: (0, 0),
-                listing: Mutex::new(Listing::new(&budget)),
-                appending: Mutex::default(),
-            }),
+            working: Arc::new(working),
+            descriptors,
             budget,
             open: Mutex::default(),
         }
@@ -135,11 +153,11 @@ impl Handles {
     ///
     /// # Errors
     /// EBADF where the rank does not have it.
-    pub fn close(&self, rank: Rank, handle: u32) -> Result<Option<Arc<Open>>, Errno> {
+    pub fn close(&self, rank: Rank, handle: u32) -> Result<Vec<Arc<Open>>, Errno> {
         let mut ranks = self.ranks();
         let files = ranks.get_mut(&rank).ok_or(Errno::EBADF)?;
         let closed = files.files.remove(&handle).ok_or(Errno::EBADF)?;
-        Ok(files.lockers.remove(&closed.id))
+        Ok(files.lockers.remove(&closed.id).unwrap_or_default())
     }
 
     /// Ranks that have this file open.
@@ -150,31 +168,67 @@ impl Handles {
         with.map(|(rank, _)| *rank).collect()
     }
 
-    /// The open file through which a rank locks parts of the file that it has under this number:
-    /// locks of one rank are then never in each other's way. It is the one that was used before,
-    /// or one that reads and writes, as `does_both` says.
+    /// The open file through which a rank locks parts of the file that it has here: locks of one
+    /// rank are then never in each other's way. It is the one that was used before, or one that
+    /// reads and writes, as `does_both` says; for that the file is opened once more where the rank
+    /// may write and read it. Else it is this one.
     pub fn locker(
         &self,
         rank: Rank,
         open: &Arc<Open>,
         does_both: impl Fn(&File) -> bool,
     ) -> Arc<Open> {
-        let mut ranks = self.ranks();
-        let files = ranks.entry(rank).or_default();
-        if let Some(locker) = files.lockers.get(&open.id) {
+        if let Some(locker) = self.lockers(rank, open.id).first() {
             return Arc::clone(locker);
         }
-        let mut same = files.files.values().filter(|other| other.id == open.id);
         let locker = match does_both(&open.file) {
-            true => None,
-            false => same.find(|other| does_both(&other.file)),
+            true => Arc::clone(open),
+            false => {
+                let other = self.opened(rank, open.id, does_both);
+                let other = other.or_else(|| self.open_again(open).map(Arc::new));
+                other.unwrap_or_else(|| Arc::clone(open))
+            }
         };
-        let locker = Arc::clone(locker.unwrap_or(open));
+        self.lock_through(rank, &locker)
+    }
+
+    /// One of the files that a rank has open.
+    fn opened(&self, rank: Rank, id: FileId, is_it: impl Fn(&File) -> bool) -> Option<Arc<Open>> {
+        let ranks = self.ranks();
+        let mut files = ranks.get(&rank)?.files.values();
+        let found = files.find(|open| open.id == id && is_it(&open.file));
+        found.cloned()
+    }
+
+    /// The same file, to be read and written. `None` where the job's user may not, or there are no
+    /// descriptors left.
+    fn open_again(&self, open: &Open) -> Option<Open> {
+        let name = open.file.as_raw_fd().to_string();
+        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let again = openat(&self.descriptors, name.as_str(), flags, Mode::empty()).ok()?;
+        Some(Open::new(again.into(), open.id, &self.budget))
+    }
+
+    /// The rank locks parts of a file through this, too; gives the first one.
+    pub fn lock_through(&self, rank: Rank, locker: &Arc<Open>) -> Arc<Open> {
+        let mut ranks = self.ranks();
+        let files = ranks.entry(rank).or_default();
         // A lock of a rank that has ended goes with the call that asks for it.
-        if !files.is_over {
-            files.lockers.insert(open.id, Arc::clone(&locker));
+        if files.is_over {
+            return Arc::clone(locker);
         }
-        locker
+        let lockers = files.lockers.entry(locker.id).or_default();
+        if !lockers.iter().any(|known| Arc::ptr_eq(known, locker)) {
+            lockers.push(Arc::clone(locker));
+        }
+        Arc::clone(&lockers[0])
+    }
+
+    /// Through which open files a rank has locked parts of a file.
+    pub fn lockers(&self, rank: Rank, id: FileId) -> Vec<Arc<Open>> {
+        let ranks = self.ranks();
+        let lockers = ranks.get(&rank).and_then(|files| files.lockers.get(&id));
+        lockers.cloned().unwrap_or_default()
     }
 }
 
@@ -196,12 +250,7 @@ impl Room<'_> {
                 break;
             }
         }
-        let open = Open {
-            file: File::from(descriptor),
-            id,
-            listing: Mutex::new(Listing::new(&self.handles.budget)),
-            appending: Mutex::default(),
-        };
+        let open = Open::new(descriptor.into(), id, &self.handles.budget);
         files.files.insert(files.last, Arc::new(open));
         let handle = files.last;
         // Before this gives the room back, for which it locks again.

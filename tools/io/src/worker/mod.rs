@@ -13,6 +13,7 @@
 //! | [`link`] | the connection to the service, one after another |
 //! | [`known`] | which calls have been carried out |
 //! | [`calls`] | carrying one out |
+//! | [`writes`] | writes that come in pieces |
 //! | [`handles`], [`listing`] | open files, and lists of directories |
 //! | [`reads`] | files that many nodes read at once |
 //!
@@ -25,6 +26,7 @@ mod known;
 mod link;
 mod listing;
 mod reads;
+mod writes;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -88,8 +90,9 @@ pub fn main() -> u8 {
 fn serve(listener: &Socket, first: &Arc<UnixDatagram>) -> Result<(), String> {
     let setup = receive_setup(first)?.ok_or("the job was over before it began")?;
     let boot = this_boot()?;
+    let descriptors = enclosure::own_descriptors()?;
     let working = enclosure::enter(&setup)?;
-    let handles = Handles::new(working, boot);
+    let handles = Handles::new(working, boot, descriptors);
     let (link, known, reads) = (Link::default(), Known::default(), Reads::default());
     let ready = message::ready_packet(setup.run);
     first.send(&ready).map_err(|error| error.to_string())?;
@@ -226,7 +229,8 @@ fn work(link: &Link, known: &Known, handles: &Handles, reads: &Reads) {
                     (answer, wanted) = answer_of(handles, reads, &asked);
                     let reply = match answer {
                         Answer::Bytes => {
-                            let reply = calls::carry_out(handles, rank, call, own_directory);
+                            let reply =
+                                calls::carry_out(handles, (rank, number), call, own_directory);
                             reply.unwrap_or_else(|errno| Reply::plain(-i64::from(errno as i32)))
                         }
                         Answer::Coming => Reply::plain(IS_CAST),

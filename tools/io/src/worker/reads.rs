@@ -371,7 +371,8 @@ mod tests {
         std::fs::write(path, vec![7; BYTES_LEAST as usize + 5]).unwrap();
         std::thread::sleep(AT_REST + Duration::from_millis(20));
         let directory = File::open(path.parent().unwrap()).unwrap();
-        let handles = Handles::new(directory.into(), 1);
+        let own = File::open("/proc/self/fd").expect("a directory");
+        let handles = Handles::new(directory.into(), 1, own.into());
         let open = |rank: u32| {
             let room = handles.room(Rank(rank)).unwrap();
             let file = OwnedFd::from(File::open(path).unwrap());

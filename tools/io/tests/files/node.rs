@@ -1,7 +1,8 @@
 //! A rank's end, and what a test starts with.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -75,8 +76,28 @@ pub fn service_at(port: u16, program: PathBuf, directory: &Path) -> Service {
         program,
         directory: &directory.join("workers"),
         lingers_s: LINGERS_S,
+        last_run: &directory.join("last-run"),
     };
     Service::start(listen, workers).expect("a service")
+}
+
+/// The socket of a rank's node: one for each test, which has a thread of its own.
+fn socket(rank: u32) -> UdpSocket {
+    thread_local! {
+        static SOCKETS: RefCell<BTreeMap<u32, UdpSocket>> = RefCell::default();
+    }
+    let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    SOCKETS.with_borrow_mut(|sockets| {
+        let socket = sockets.entry(rank).or_insert_with(bind);
+        socket.try_clone().expect("the same socket")
+    })
+}
+
+fn address(rank: u32) -> SocketAddrV4 {
+    match socket(rank).local_addr() {
+        Ok(SocketAddr::V4(address)) => address,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The files of [`JOB`], with two ranks.
@@ -84,6 +105,7 @@ pub fn files(exports: Vec<Export>, working: &Path) -> JobFiles {
     let member = |rank| Member {
         rank: Rank(rank),
         node: NodeId(rank),
+        address: address(rank),
         key: key(rank),
     };
     JobFiles {
@@ -114,7 +136,7 @@ impl Node {
     }
 
     pub fn of(service: &Service, job: JobId, rank: u32) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let socket = socket(rank);
         socket.connect(service.address()).expect("connected");
         let config = Config {
             channel: ChannelId {

@@ -43,7 +43,7 @@ macro_rules! own {
     };
 }
 
-static FILES: [File; 21] = [
+static FILES: [File; 22] = [
     own!("index.html", HTML),
     own!("style.css", CSS),
     own!("app.js", SCRIPT),
@@ -60,6 +60,7 @@ static FILES: [File; 21] = [
     own!("output.js", SCRIPT),
     own!("overview.js", SCRIPT),
     own!("parts.js", SCRIPT),
+    own!("io.js", SCRIPT),
     own!("programs.js", SCRIPT),
     own!("stream.js", SCRIPT),
     own!("tree.js", SCRIPT),

@@ -39,12 +39,13 @@ fn open_directory(path: &Path) -> File {
 impl Worker {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a directory");
-        let handles = Handles::new(open_directory(folder.path()).into(), 1);
+        let own = open_directory(Path::new("/proc/self/fd"));
+        let handles = Handles::new(open_directory(folder.path()).into(), 1, own.into());
         Self { handles, folder }
     }
 
     fn call_as(&self, rank: Rank, call: &Call) -> Result<Reply, Errno> {
-        carry_out(&self.handles, rank, call, false)
+        carry_out(&self.handles, (rank, 1), call, false)
     }
 
     fn call(&self, call: &Call) -> Result<Reply, Errno> {
@@ -567,6 +568,74 @@ fn directories_are_read_in_pieces_from_any_position() {
     let path = worker.open(".", PATH);
     let call = Call::new(Op::ReadDirectory, path).with_room(1_000);
     assert_eq!(worker.call(&call).unwrap_err(), Errno::EBADF);
+}
+
+/// A rank that has a file open once to be read and once to be written is one owner all the same.
+#[test]
+fn locks_of_a_rank_are_one_owners_whichever_descriptors_it_has() {
+    let worker = Worker::new();
+    let theirs = worker
+        .open_as(Rank(2), "file", RDWR | CREAT)
+        .expect("opened");
+    let lock = |rank, handle, kind: Lock, start: u64, length: u64, flags: u64| {
+        let call = Call::new(Op::Lock, handle).with_words([kind as u64, start, length, flags]);
+        worker.call_as(rank, &call.with_room(24))
+    };
+    let nothing = Ok(Reply::plain(0));
+    for first in [RDONLY, WRONLY] {
+        let (reads, writes) = (worker.open("file", RDONLY), worker.open("file", WRONLY));
+        let (kinds, handles) = match first {
+            RDONLY => ([Lock::Read, Lock::Write], [reads, writes]),
+            _ => ([Lock::Write, Lock::Read], [writes, reads]),
+        };
+        assert_eq!(lock(RANK, handles[0], kinds[0], 0, 10, 0), nothing);
+        assert_eq!(
+            lock(RANK, handles[1], kinds[1], 0, 10, 0),
+            nothing,
+            "converted"
+        );
+        assert_eq!(lock(RANK, writes, Lock::Write, 20, 10, 0), nothing);
+        for (handle, kind) in [(reads, Lock::Write), (writes, Lock::Read)] {
+            let told = lock(RANK, handle, kind, 0, 0, LOCK_TESTS);
+            assert_eq!(told, nothing, "its own are in nobody's way");
+        }
+        let taken = lock(Rank(2), theirs, Lock::Write, 25, 1, 0);
+        assert_eq!(taken, Err(Errno::EAGAIN));
+        // Freed by the one that did not lock.
+        assert_eq!(lock(RANK, reads, Lock::Free, 20, 10, 0), nothing);
+        assert_eq!(lock(Rank(2), theirs, Lock::Write, 25, 1, 0), nothing);
+        assert_eq!(lock(Rank(2), theirs, Lock::Free, 0, 0, 0), nothing);
+        let close = |handle| worker.call(&Call::new(Op::Close, handle)).expect("closed");
+        close(handles[1]);
+        assert_eq!(lock(Rank(2), theirs, Lock::Write, 0, 0, 0), nothing);
+        assert_eq!(lock(Rank(2), theirs, Lock::Free, 0, 0, 0), nothing);
+        close(handles[0]);
+    }
+    // Where no descriptor may do both, each does its own, and all are freed.
+    let (reads, writes) = (worker.open("file", RDONLY), worker.open("file", WRONLY));
+    let (one, other) = (
+        worker.handles.get(RANK, reads).unwrap(),
+        worker.handles.get(RANK, writes).unwrap(),
+    );
+    worker.handles.lock_through(RANK, &one);
+    assert_eq!(lock(RANK, writes, Lock::Write, 0, 10, 0), nothing);
+    assert_eq!(lock(RANK, reads, Lock::Read, 20, 10, 0), nothing);
+    assert_eq!(worker.handles.lockers(RANK, other.id).len(), 2);
+    assert_eq!(lock(RANK, reads, Lock::Free, 0, 0, 0), nothing);
+    assert_eq!(lock(Rank(2), theirs, Lock::Write, 0, 0, 0), nothing);
+}
+
+#[test]
+fn data_before_the_begin_of_a_file_is_none() {
+    let worker = Worker::new();
+    let handle = worker.open("file", RDWR | CREAT);
+    worker.write(handle, 0, b"data").expect("written");
+    let whole = File::open(worker.folder.path().join("file")).expect("opened");
+    for (whence, system) in [(3, Whence::SeekData), (4, Whence::SeekHole)] {
+        let call = Call::new(Op::Seek, handle).with_words([(-1_i64) as u64, whence]);
+        let there = lseek(&whole, -1, system).expect_err("before the begin");
+        assert_eq!(worker.call(&call).expect_err("before the begin"), there);
+    }
 }
 
 #[test]
