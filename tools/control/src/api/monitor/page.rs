@@ -43,7 +43,7 @@ macro_rules! own {
     };
 }
 
-static FILES: [File; 21] = [
+static FILES: [File; 22] = [
     own!("index.html", HTML),
     own!("style.css", CSS),
     own!("app.js", SCRIPT),
