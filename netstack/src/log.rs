@@ -15,12 +15,12 @@ use alloc::string::String;
 
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use crate::transport::retry::Backoff;
+use crate::transport::retry::{Backoff, FIRST};
 use crate::wire::log::{NodeLog, TEXT_MAX};
 
-/// Repetition of a report nobody has acknowledged. Nobody waits for it: in the end as seldom as
-/// HELLO after a refusal.
-const REPORT: Backoff = Backoff::new(Micros::from_millis(200), Micros::from_secs(30));
+/// Repetition of a report nobody has acknowledged. Nobody waits for it: it begins with twice the
+/// usual wait, and is in the end as seldom as HELLO after a refusal.
+const REPORT: Backoff = Backoff::new(FIRST.saturating_mul(2), Micros::from_secs(30));
 
 /// A report that was not acknowledged.
 #[derive(Debug)]

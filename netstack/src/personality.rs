@@ -86,7 +86,8 @@ impl Personality {
         let name_length = usize::from(reader.u8()?);
         let name = reader.bytes(name_length)?;
         reader.finish()?;
-        if usize::from(tree_height) > TREE_LEVELS || control_port == 0 || !is_name(name) {
+        let possible = usize::from(tree_height) <= TREE_LEVELS && control_port != 0;
+        if !possible || !is_name(name) || key.is_zero() {
             return Err(Error::BadValue);
         }
         let name = name.iter().map(|byte| char::from(*byte)).collect();
@@ -107,6 +108,7 @@ impl Personality {
     pub fn emit(&self) -> Result<Vec<u8>, Error> {
         if usize::from(self.tree_height) > TREE_LEVELS
             || self.control_port == 0
+            || self.key.is_zero()
             || !is_name(self.name.as_bytes())
         {
             return Err(Error::BadValue);
@@ -146,4 +148,31 @@ pub fn node_key(
     node: NodeId,
 ) -> Key {
     Key(*secret).node_key(key_id, mac, epoch, node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_zeros_is_none() {
+        let mut personality = Personality {
+            node: NodeId(3),
+            control_addr: [10, 0, 0, 1],
+            control_port: 7117,
+            http_port: 80,
+            tree_height: 0,
+            place: [0; TREE_LEVELS],
+            key_id: 1,
+            key: Key([0; 16]),
+            name: "n3".into(),
+        };
+        assert_eq!(personality.emit(), Err(Error::BadValue));
+        personality.key = Key([7; 16]);
+        let mut bytes = personality.emit().expect("it has a key");
+        assert!(Personality::parse(&bytes).is_ok());
+        let name = bytes.len() - personality.name.len() - 1;
+        bytes[name - 16..name].fill(0);
+        assert_eq!(Personality::parse(&bytes), Err(Error::BadValue));
+    }
 }

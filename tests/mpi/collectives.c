@@ -94,11 +94,41 @@ static void all_to_all(MPI_Comm comm, int count, int *here, int *all)
     MPI_Barrier(comm);
 }
 
+/* Joins two ranges of ranks, the first before the second: it does not commute. */
+static void join(void *before, void *behind, int *count, MPI_Datatype *type)
+{
+    int *first = before, *second = behind;
+    for (int i = 0; i < *count; i++, first += 2, second += 2) {
+        second[0] = first[1] + 1 == second[0] ? first[0] : -1000000;
+    }
+    (void) type;
+}
+
+/* Few bytes go another way than many. */
+static void reduce_few(MPI_Comm comm)
+{
+    MPI_Op joined;
+    int mine[2] = {rank, rank}, all[2] = {-1, -1};
+    double least = rank + 1;
+    MPI_Op_create(join, 0, &joined);
+    MPI_Allreduce(mine, all, 1, MPI_2INT, joined, comm);
+    expect(all[0], 0, "MPI_Allreduce in the order of ranks");
+    expect(all[1], size - 1, "MPI_Allreduce in the order of ranks");
+    MPI_Op_free(&joined);
+    MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_DOUBLE, MPI_MIN, comm);
+    expect((int) least, 1, "MPI_Allreduce in place");
+    int at[2] = {-(rank % 3), rank}, wanted = size > 2 ? 2 : size - 1;
+    MPI_Allreduce(MPI_IN_PLACE, at, 1, MPI_2INT, MPI_MINLOC, comm);
+    expect(at[0], -wanted, "MPI_MINLOC");
+    expect(at[1], wanted, "MPI_MINLOC");
+}
+
 static void try_all(MPI_Comm comm)
 {
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
     int *here = malloc(MOST * sizeof(int)), *all = malloc(MOST * size * sizeof(int));
+    reduce_few(comm);
     for (int count = 1; count <= MOST; count *= 64) {
         one_to_all(comm, count, here, all);
         all_to_one(comm, count, here, all);

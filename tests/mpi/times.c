@@ -1,6 +1,8 @@
 /* What operations of MPI need, beside those of libhearth in the same run.
  *
  *   times message COUNT          8 bytes from rank 0 to itself, in ticks of the time-stamp counter
+ *   times message-mpi COUNT      those of MPI alone, and
+ *   times message-own COUNT      those of libhearth, for what the job's report says of them
  *   times bandwidth BYTES COUNT  from rank 0 to rank 1, in seconds
  *   times alltoall BYTES COUNT   seconds of the slowest rank
  *   times allreduce COUNT        8 bytes, and one way of a message of as many
@@ -18,7 +20,7 @@
 #include <string.h>
 #include <x86intrin.h>
 
-#define USAGE "times message|bandwidth|alltoall|allreduce|put|get [BYTES] COUNT"
+#define USAGE "times message[-mpi|-own]|bandwidth|alltoall|allreduce|put|get [BYTES] COUNT"
 
 static int rank, size;
 
@@ -58,26 +60,36 @@ static double slowest(double seconds)
     return all;
 }
 
-static void message(int count)
+static double message_of_mpi(uint64_t out)
+{
+    uint64_t in = 0, begin = __rdtsc();
+    MPI_Request requests[2];
+    MPI_Irecv(&in, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(&out, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    double ticks = (double) (__rdtsc() - begin);
+    need(in == out, "another message than was sent");
+    return ticks;
+}
+
+static double message_of_ours(uint64_t out)
+{
+    uint64_t in = 0, begin = __rdtsc();
+    hearth_request requests[2];
+    int error = hearth_irecv(&in, 8, 0, 1, &requests[0]);
+    error = error ? error : hearth_isend(&out, 8, 0, 1, &requests[1]);
+    error = error ? error : hearth_waitall(2, requests, NULL);
+    double ticks = (double) (__rdtsc() - begin);
+    need(!error && in == out, "a message of libhearth's failed");
+    return ticks;
+}
+
+static void message(const char *of, int count)
 {
     double mpi[count], own[count];
-    uint64_t out = 1, in = 0;
     for (int i = 0; i < count && rank == 0; i++) {
-        MPI_Request requests[2];
-        uint64_t begin = __rdtsc();
-        MPI_Irecv(&in, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &requests[0]);
-        MPI_Isend(&out, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &requests[1]);
-        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
-        mpi[i] = (double) (__rdtsc() - begin);
-        need(in == out++, "another message than was sent");
-
-        hearth_request ours[2];
-        begin = __rdtsc();
-        int error = hearth_irecv(&in, 8, 0, 1, &ours[0]);
-        error = error ? error : hearth_isend(&out, 8, 0, 1, &ours[1]);
-        error = error ? error : hearth_waitall(2, ours, NULL);
-        own[i] = (double) (__rdtsc() - begin);
-        need(!error && in == out++, "a message of libhearth's failed");
+        mpi[i] = *of == 'o' ? 0 : message_of_mpi(2 * i + 1);
+        own[i] = *of == 'm' ? 0 : message_of_ours(2 * i + 2);
     }
     if (rank == 0)
         printf("mpi=%.0f own=%.0f\n", mean(mpi, count), mean(own, count));
@@ -229,7 +241,9 @@ int main(int argc, char **argv)
     long last = argc > 2 ? atol(argv[argc - 1]) : 0, bytes = argc > 3 ? atol(argv[2]) : 0;
     need(last > 0 && last <= 10000, USAGE);
     if (!strcmp(what, "message"))
-        message((int) last);
+        message("", (int) last);
+    else if (!strcmp(what, "message-mpi") || !strcmp(what, "message-own"))
+        message(what + strlen("message-"), (int) last);
     else if (!strcmp(what, "bandwidth") && bytes > 0)
         bandwidth((size_t) bytes, (int) last);
     else if (!strcmp(what, "alltoall") && bytes > 0)

@@ -140,6 +140,40 @@ static void closes(void) {
     printf("closed under a read: %ld wrong\n", wrong);
 }
 
+static void *writes_shared(void *own) {
+    char *bytes = calloc(1, PIECE);
+    *(long *)own = write(shared, bytes, PIECE);
+    free(bytes);
+    return NULL;
+}
+
+// A position is set while a read, or a write, of another thread moves it: whichever comes first,
+// what is set is not lost.
+static void seeks(void) {
+    enum { FAR = 5000000 };
+    static const struct {
+        void *(*work)(void *);
+        const char *name;
+        long behind;
+    } kinds[] = {{reads_shared, "read", 0}, {writes_shared, "write", PIECE}};
+    for (int kind = 0; kind < 2; kind++) {
+        long wrong = 0;
+        for (int wait = 0; wait < 20; wait++) {
+            shared = open(kind ? "far" : "data", O_RDWR | O_CREAT, 0666);
+            long got = -1;
+            pthread_create(&threads[0], NULL, kinds[kind].work, &got);
+            usleep(100 * wait);
+            wrong += lseek(shared, FAR, SEEK_SET) != FAR;
+            pthread_join(threads[0], NULL);
+            long at = lseek(shared, 0, SEEK_CUR);
+            wrong += at != FAR && at != FAR + kinds[kind].behind;
+            close(shared);
+        }
+        printf("a seek beside a %s: %ld wrong\n", kinds[kind].name, wrong);
+    }
+    unlink("far");
+}
+
 int main(void) {
     int fd = open("data", O_RDWR | O_CREAT | O_EXCL, 0666);
     char *bytes = malloc(BYTES);
@@ -160,6 +194,7 @@ int main(void) {
     all_do(crowds, "crowds");
     printf("descriptors left behind: %d\n", before - fill());
     closes();
+    seeks();
     unlink("data");
     unlink("other");
     return 0;

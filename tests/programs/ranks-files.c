@@ -1,4 +1,4 @@
-// Ranks that share files: each appends its lines to one file, adds to a number in another under a lock,
+// Ranks that share files: each appends its lines to one file and long records to another, adds to a number in another under a lock,
 // reads what all have made of it, and ends with a lock that the next rank waits for. Prints one line
 // when all is right.
 
@@ -13,7 +13,7 @@
 
 #include "hearth.h"
 
-enum { LINES = 50, ADDS = 20 };
+enum { LINES = 50, ADDS = 20, RECORDS = 6, RECORD = 100000 };
 
 static void check(int good, const char *what) {
     if (!good) {
@@ -32,6 +32,15 @@ int main(void) {
         check(write(log, line, length) == length, "append");
     }
     check(close(log) == 0, "close");
+
+    static char record[RECORD];
+    int records = open("records", O_WRONLY | O_CREAT | O_APPEND, 0644);
+    check(records >= 0 && hearth_barrier() == 0, "records");
+    for (int i = 0; i < RECORDS; i++) {
+        memset(record, 'a' + rank * RECORDS + i, RECORD);
+        check(write(records, record, RECORD) == RECORD, "a record");
+    }
+    check(close(records) == 0, "close");
 
     int number = open("number", O_RDWR | O_CREAT, 0644);
     check(number >= 0, "number");

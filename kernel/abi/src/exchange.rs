@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | 0 | 4 | length of the structure, 104 |
 //! | 4 | 2 | kind, see [`Kind`] |
-//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SYNCHRONOUS`] of a send, [`CLAIM`] and [`NOW`] of a probe, [`CLAIMED`] of a receive, [`SIT_OUT`] of an all-to-all, else zero |
+//! | 6 | 2 | flags: [`ANY_RANK`], [`ANY_TAG`] of a receive, [`CHECK`] of a send or receive, [`SYNCHRONOUS`] and [`FORGET`] of a send, [`CLAIM`] and [`NOW`] of a probe, [`CLAIMED`] of a receive, [`SIT_OUT`] of an all-to-all, else zero |
 //! | 8 | 4 | rank: to whom, or from whom; with [`SIT_OUT`] the rank at fault |
 //! | 12 | 4 | context: only operations of one context meet |
 //! | 16 | 4 | tag; with [`SIT_OUT`] why, see [`Why`] |
@@ -79,6 +79,14 @@ pub const NOW: u16 = 64;
 /// Flag of a receive: of the message that a probe keeps. The fields for rank, context and tag are
 /// zero.
 pub const CLAIMED: u16 = 128;
+
+/// Flag of a send of up to [`FORGOTTEN_MAX`] bytes: the message is copied, and nothing tells how it
+/// ends. The number of the request is 0. EAGAIN: there is no room for the copy until others have
+/// arrived. Else the message is as any other: it is sent again until it has arrived, also after the
+/// program's end.
+pub const FORGET: u16 = 256;
+/// Bytes of a message that may be forgotten.
+pub const FORGOTTEN_MAX: u64 = 1384;
 
 /// `hearth_wait`: take one request that has finished and return its place in the list plus 1, with
 /// one status.
@@ -152,7 +160,7 @@ pub struct Operation {
     /// Number of a [`Kind`].
     pub kind: u16,
     /// [`ANY_RANK`], [`ANY_TAG`], [`CHECK`], [`SIT_OUT`], [`SYNCHRONOUS`], [`CLAIM`], [`NOW`],
-    /// [`CLAIMED`].
+    /// [`CLAIMED`], [`FORGET`].
     pub flags: u16,
     /// To whom or from whom; with [`SIT_OUT`] the rank at fault.
     pub rank: u32,

@@ -232,7 +232,10 @@ impl CommandLine {
         match key {
             "control" => self.control = Some(endpoint(value).ok_or(bad("IP or IP:PORT"))?),
             "node" => self.node = Some(value.parse().map_err(|_| bad("a number"))?),
-            "key" => self.key = Some(key_bytes(value).ok_or(bad("32 hexadecimal digits"))?),
+            "key" => {
+                let key = key_bytes(value).filter(|key| *key != [0; 16]);
+                self.key = Some(key.ok_or(bad("32 hexadecimal digits, not all zeros"))?);
+            }
             "console" => {
                 let form = bad("ttyS0, screen or none, with an optional ,LEVEL");
                 let (device, level) = value.split_once(',').unwrap_or((value, ""));
@@ -385,7 +388,7 @@ mod tests {
     fn what_cannot_be_used_is_said() {
         let parsed = CommandLine::parse(
             "hearth.control=ten hearth.nodes=7 hearth.node=1 hearth.node=2 hearth.ip=10.0.0.1/33 \
-             BOOTIF=52:54:00:07:00:01",
+             BOOTIF=52:54:00:07:00:01 hearth.key=00000000000000000000000000000000",
         );
         let said: Vec<_> = parsed.warnings.iter().map(|w| w.to_string()).collect();
         assert_eq!(
@@ -396,9 +399,10 @@ mod tests {
                 "hearth.node=2: ignored, given before",
                 "hearth.ip=10.0.0.1/33: ignored, expected A.B.C.D/BITS[,GATEWAY]",
                 "BOOTIF=52:54:00:07:00:01: ignored, expected 01- and six bytes, XX-XX-...",
+                "hearth.key=(hidden): ignored, expected 32 hexadecimal digits, not all zeros",
             ]
         );
-        assert_eq!(parsed.node, Some(1));
+        assert_eq!((parsed.node, parsed.key), (Some(1), None));
         assert_eq!(
             CommandLine::parse("hearth.log=debug").console_level,
             Level::Debug

@@ -25,7 +25,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
-use hearth_abi::exchange::{OUTSTANDING_MAX, ROOMS_MAX, Status, Why};
+use hearth_abi::exchange::{FORGOTTEN_MAX, OUTSTANDING_MAX, Operation, ROOMS_MAX, Status, Why};
 use kernel_core::program::UserView;
 use netstack::broadcast::table::Entry;
 use netstack::exchange::{
@@ -74,6 +74,7 @@ const WAITING_BYTES: u64 = 256;
 const UNROUTED_MAX: usize = 64;
 
 const _: () = assert!(OUTSTANDING_MAX as usize == netstack::exchange::MAX_OPS);
+const _: () = assert!(FORGOTTEN_MAX == netstack::exchange::SHORT as u64);
 
 /// A job as far as the exchange knows it.
 #[derive(Clone, Copy, Debug)]
@@ -245,6 +246,25 @@ impl Exchange {
         }
         self.take_events();
         Ok(self.last_request)
+    }
+
+    /// Sends a message of which the program hears no more, and whose memory is there.
+    ///
+    /// # Errors
+    /// EAGAIN when there is no room for a copy; EHOSTDOWN when its receiver is lost; EINVAL for a
+    /// message that makes no sense; ENODATA when the job's ranks cannot be reached.
+    pub fn send_forgotten(&mut self, now: Instant, operation: &Operation) -> Result<(), Errno> {
+        if self.unreachable {
+            return Err(Errno::ENODATA);
+        }
+        let mut memory = ProgramMemory(self.view);
+        let whereto = (Rank(operation.rank), operation.context, operation.tag);
+        let what = (BufferId(operation.send), operation.send_bytes);
+        let endpoint = self.endpoint(now).ok_or(Errno::ENODATA)?;
+        let sent = endpoint.send_forgotten(now, whereto, what, &mut memory);
+        // One to this rank itself may have met its receive.
+        self.take_events();
+        sent.map_err(errno)
     }
 
     /// Posts the receive of the message that the probe of a request keeps.
@@ -685,7 +705,8 @@ fn errno(error: PostError) -> Errno {
         PostError::Full => Errno::ENOBUFS,
         PostError::TooManyContexts => Errno::ENOSPC,
         PostError::Lost(_) => Errno::EHOSTDOWN,
-        PostError::NoMessage => Errno::EAGAIN,
+        PostError::NoMessage | PostError::NoRoom => Errno::EAGAIN,
+        PostError::Gone => Errno::EFAULT,
         PostError::BadRank
         | PostError::BadContext
         | PostError::BadGroup

@@ -54,7 +54,7 @@ impl Script {
         }
     }
 
-    fn string(&mut self, text: &str) -> u64 {
+    pub(super) fn string(&mut self, text: &str) -> u64 {
         let at = STRINGS + self.strings.len() as u64;
         self.strings.extend_from_slice(text.as_bytes());
         self.strings.push(0);

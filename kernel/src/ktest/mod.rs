@@ -115,7 +115,7 @@ const TESTS: &[Test] = &[
     test_that(
         "random-calls",
         random_calls::seeds,
-        " clock=instructions seeds=20",
+        " clock=instructions seeds=10",
     ),
     test_that(
         "random-calls-of-threads",

@@ -46,7 +46,7 @@ use crate::time;
 /// Calls of one seed.
 const CALLS_A_SEED: u64 = 100_000;
 /// Seeds of a run that names none.
-const SEEDS: (u64, u64) = (0, 20);
+const SEEDS: (u64, u64) = (0, 10);
 /// The same where four threads make the calls, in real time.
 const CALLS_OF_THREADS: u64 = 16_000;
 const SEEDS_OF_THREADS: (u64, u64) = (0, 3);

@@ -1,8 +1,9 @@
 //! Nothing of a job is left anywhere in memory when the next one runs.
 //!
 //! The first job has a *marker*, 32 random bytes, in its arguments, its environment, its memory,
-//! its input and its output, and in a message of another rank. While the second job runs, all of
-//! physical memory is searched for pieces of it. The test itself keeps the marker masked.
+//! its input and its output, in files in `/tmp`, and in a message of another rank. While the second
+//! job runs, all of physical memory is searched for pieces of it. The test itself keeps the marker
+//! masked.
 //!
 //! Key types: [`Marker`]; [`Control`], the protocol's other side, which answers on the wire of a
 //! whole node. Neighbours: `wire` has the wire, `control` the fake that stands for a node where
@@ -17,6 +18,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use hearth_abi::exchange::{FOREVER, Kind, OPERATION_BYTES, Operation};
+use hearth_abi::linux::open;
 use hearth_abi::sysno;
 use kernel_core::addr::{PAGE_SIZE, PhysAddr, VirtAddr};
 use kernel_core::cmdline::PeerPath;
@@ -63,6 +65,8 @@ const PLACES: usize = BYTES - 7;
 const MESSAGE: usize = 16 * BYTES;
 /// Bytes of the kernel's stack that are filled: deeper than any call of the second job goes.
 const DEPTH: usize = 16 * 1024;
+/// Writes of the marker to each file in `/tmp`: they fill several pages.
+const TMP_WRITES: usize = 8;
 /// How long the two jobs may take; load on the host is forgiven.
 const PATIENCE: Micros = Micros::from_secs(60);
 
@@ -402,6 +406,23 @@ fn two_jobs(marker: &Marker, fills_stack: bool) -> Result<Vec<u64>, String> {
             hearth_abi::errno::Errno::ESPIPE.as_return(),
         )
         .show(BUFFER, LENGTH);
+    // A file in `/tmp` that is there when the job ends, one that has no name any more, and what was
+    // cut off one.
+    let [kept, gone, cut] = ["/tmp/kept", "/tmp/gone", "/tmp/cut"].map(|name| script.string(name));
+    for (fd, path) in (3..).zip([kept, gone, cut]) {
+        script.call(
+            sysno::OPEN,
+            &[path, open::READ_WRITE | open::CREATE, 0o600],
+            fd,
+        );
+        for _ in 0..TMP_WRITES {
+            script.call(sysno::WRITE, &[fd, BUFFER, LENGTH], LENGTH);
+        }
+    }
+    script
+        .call(sysno::UNLINK, &[gone], 0)
+        .call(sysno::FTRUNCATE, &[5, 10], 0)
+        .call(sysno::CLOSE, &[3], 0);
     // The control node keeps its answers to the last calls, and here it is in the same memory.
     for _ in 0..WINDOW {
         script.show(BUFFER + 2 * PAGE_SIZE, 8);

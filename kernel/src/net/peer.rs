@@ -3,9 +3,10 @@
 //! Key type: [`PeerDatagram`], a received one in the card's buffer. A broadcast or an exchange
 //! moves tens of thousands of datagrams through a node, from and to any other node and control:
 //! these are found by their headers, which `smoltcp::wire` reads, and are not copied, not summed
-//! and not put through a socket. Who sent one is decided by its contents: sealed with the cluster's
-//! peer key, or checked against a hash that is (`netstack::broadcast`, `netstack::exchange`,
-//! `netstack::overlay`), so that neither address nor checksum is believed.
+//! and not put through a socket. Who sent one is decided by its contents, so that neither address
+//! nor checksum is believed: casts and the overlay are sealed with keys that follow from the
+//! cluster's peer key, exchanges with that of the job (`netstack::broadcast`, `netstack::overlay`,
+//! `netstack::exchange`). Data of casts is checked against a hash that was sealed.
 //!
 //! Neighbours: [`super::Stack`] takes them out before smoltcp sees the frame, `agent::cast`,
 //! `exchange` and `agent::overlay` get them; [`super::sockets`] is the other way.

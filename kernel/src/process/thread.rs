@@ -9,12 +9,12 @@
 use alloc::boxed::Box;
 
 use hearth_abi::sysno;
-use kernel_core::files::{ChannelId, Shipped};
+use kernel_core::files::{ChannelId, Held, Shipped};
 use kernel_core::signals::{self, Delivery, Info};
 use kernel_core::threads::{Core, Tid, Wait};
 use netstack::time::Instant;
 
-use super::calls::{PID, Transfer};
+use super::calls::{Copied, MOVING_MAX, PID, Transfer};
 use super::ending::Crashed;
 use crate::arch::fpu::{self, FpuState};
 use crate::arch::user::{Trap, UserContext};
@@ -57,8 +57,12 @@ pub(super) struct Progress {
     pub(super) transfer: Option<Transfer>,
     /// What it closes: the descriptor is gone already.
     pub(super) closing: Option<Shipped>,
-    /// Where the mapping is that the read fills (mmap).
-    pub(super) mapped: Option<u64>,
+    /// The mapping that it fills from a file (mmap).
+    pub(super) copied: Option<Copied>,
+    /// Descriptions whose positions it moves.
+    pub(super) moving: [Option<Held>; MOVING_MAX],
+    /// The changes of a file when it began to be synchronised (fsync).
+    pub(super) changes: Option<u64>,
 }
 
 /// One thread.

@@ -29,6 +29,7 @@ extern "C" {
 
 /* Errors. Their numbers are those of Linux. */
 #define HEARTH_EFAULT (-14)    /* a buffer is not the program's memory */
+#define HEARTH_EAGAIN (-11)    /* no room now for a message that is forgotten */
 #define HEARTH_ENOMEM (-12)    /* no memory for a temporary buffer */
 #define HEARTH_EINVAL (-22)    /* an argument makes no sense */
 #define HEARTH_ENOSPC (-28)    /* too many contexts were used for exchanges and barriers: use one of these again */
@@ -153,7 +154,9 @@ enum hearth_flag {
     HEARTH_SYNCHRONOUS = 16, /* of a send: done when a receive has taken it */
     HEARTH_CLAIM = 32,       /* of a probe: keeps the message, by the request's number */
     HEARTH_NOW = 64,         /* of a probe: does not wait */
-    HEARTH_CLAIMED = 128     /* of a receive: of the message that number keeps; rank, context, tag 0 */
+    HEARTH_CLAIMED = 128,    /* of a receive: of the message that number keeps; rank, context, tag 0 */
+    HEARTH_FORGET = 256      /* of a send of up to 1,384 bytes: the kernel has a copy, and nothing is
+                              * waited for; HEARTH_EAGAIN without room for it */
 };
 int hearth_post(const struct hearth_operation *operation, hearth_request *request);
 

@@ -219,7 +219,8 @@ impl Net {
             clock: match setup.clocks {
                 false => Clock::default(),
                 true => Clock {
-                    offset_us: clocks.below(OFFSET_MOST_US),
+                    offset_us: clocks.below(OFFSET_MOST_US) as i64,
+                    least: Instant::ZERO,
                     drift_ppm: clocks.below(DRIFT_MOST_PPM + 1) as u32,
                 },
             },

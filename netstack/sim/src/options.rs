@@ -76,8 +76,8 @@ pub struct Network {
     pub real: bool,
     /// Something that happens, and when, as often as wanted: die:NODE@TIME, and so boot, leave,
     /// part, mute-out, mute-in, mend, stop, continue, compute, idle, corrupt, tight;
-    /// kill-cp:NUMBER@TIME; jump:NODE:TIME@TIME; crash-control@TIME, and so restart-control,
-    /// replan, heal
+    /// kill-cp:NUMBER@TIME; jump:NODE:TIME@TIME, or :-TIME; crash-control@TIME, and so
+    /// restart-control, replan, heal
     #[arg(long = "fault", value_name = "WHAT@TIME", value_parser = fault)]
     pub faults: Vec<(u64, Fault)>,
     /// What somebody on the wire does
@@ -261,6 +261,15 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads by how much a clock jumps, in microseconds: a time, with a minus if it is back.
+fn jump(text: &str) -> Result<i64, String> {
+    let micros = |text| time(text).map(|nanos| (nanos / 1000) as i64);
+    match text.strip_prefix('-') {
+        Some(back) => micros(back).map(|by| -by),
+        None => micros(text),
+    }
+}
+
 /// Reads something that happens, and when.
 fn fault(text: &str) -> Result<(u64, Fault), String> {
     let wrong = || format!("{text} is not as die:3@2ms or heal@1s; --help names what there is");
@@ -281,7 +290,7 @@ fn fault(text: &str) -> Result<(u64, Fault), String> {
     let number = words.next().and_then(|word| word.parse().ok());
     let node: u32 = number.ok_or_else(wrong)?;
     let fault = match (name, words.next()) {
-        ("jump", Some(by)) => Fault::Jump(node, time(by)? / 1000),
+        ("jump", Some(by)) => Fault::Jump(node, jump(by)?),
         ("boot", None) => Fault::Boot(node),
         ("die", None) => Fault::Die(node),
         ("leave", None) => Fault::Leave(node),
@@ -344,6 +353,8 @@ mod tests {
         assert_eq!(fault("heal@1s"), Ok((1_000_000_000, Fault::Heal)));
         let jump = Fault::Jump(2, 5_000_000);
         assert_eq!(fault("jump:2:5s@1us"), Ok((1_000, jump)));
+        let back = Fault::Jump(2, -5_000_000);
+        assert_eq!(fault("jump:2:-5s@1us"), Ok((1_000, back)));
         for text in [
             "die@2ms",
             "die:3",

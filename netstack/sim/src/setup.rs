@@ -71,8 +71,8 @@ pub enum Fault {
     Compute(u32),
     /// It ends.
     Idle(u32),
-    /// The clock of a machine jumps ahead by so many microseconds.
-    Jump(u32, u64),
+    /// The clock of a machine jumps ahead by so many microseconds; back if they are less than none.
+    Jump(u32, i64),
     /// From now on a node serves wrong bytes.
     Corrupt(u32),
     /// A node that is not a member of this cast yet joins it.

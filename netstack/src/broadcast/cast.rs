@@ -22,35 +22,42 @@ use super::event::{CastCounters, EndReason, FailReason, Progress};
 use super::message::{
     Answer, Blocks, MemberIndex, Message, PAGE_PEERS, Packet, Range, Setup, Standing,
 };
-use super::pacer::{Pace, Pacer};
+use super::outbox::{Outbox, Repeated};
+use super::pace::Pace;
 use super::plan::{Planner, View};
 use super::roster::{self, Roster};
-use super::suspects::Suspects;
+use super::suspects::{MAX_SUSPECTS, Suspects};
 use super::{MAX_MEMBERS, Part, Peer, Store, shape};
 use crate::ids::{BootEpoch, CastId};
+use crate::join::Timing;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
-use pulling::Pull;
-use serving::Serve;
+use crate::transport::pacer::Pacer;
+use pulling::{MAX_ASKED, Pull};
+use serving::{MAX_WAITS, Serve};
 use spreading::Spread;
 use way::Way;
 
-/// Messages that wait to be sent; more are dropped, for all are repeated.
+/// Messages that wait to be sent; more are dropped, for all are repeated. As many as a station can
+/// owe in one moment: a request for each block, an answer to each that waits, and a page to each.
 const MAX_OUTBOX: usize = 8192;
+const _: () = assert!(MAX_OUTBOX > MAX_ASKED + MAX_WAITS + roster::MAX_WAITING);
 /// Blocks of time until an unanswered request for a page of the roster is repeated.
 const ROSTER_AGAIN: u64 = 100;
 /// How often a parent is asked for a page before another member is, and how often before the source
-/// is.
+/// is. Where one datagram in a hundred is lost, request or answer, two are in vain once in 2,500
+/// times.
 const PARENT_TRIES: u32 = 2;
 const SOURCE_AFTER: u32 = 4;
-/// Draws of another member that may have a page.
+/// Draws of another member that may have a page: where half of all are late or silent, all of them
+/// miss once in 256 times.
 const PAGE_DRAWS: u32 = 8;
 /// Pages that a member learns beside those that its place needs, once somebody it asked is late or
-/// silent: those who are on them stand in. Some hundreds of members, others for each.
-const SPARE_PAGES: u32 = 8;
-/// With nothing heard from anybody for so long a member gives a cast up. Longer than a restart of
-/// the control node takes to be noticed.
-const GIVE_UP: Micros = Micros::from_secs(30);
+/// silent: those who are on them stand in, other ones for each. As many as can be suspected.
+const SPARE_PAGES: u32 = MAX_SUSPECTS as u32 / PAGE_PEERS;
+/// With nothing heard from anybody for so long a member gives a cast up: five times what it takes
+/// to notice that a control node is gone, which may have been started again by then.
+const GIVE_UP: Micros = Timing::DEFAULT.lost_after.saturating_mul(5);
 /// The same, in block times, for links so slow that a block takes long; and in waits for one peer.
 const GIVE_UP_BLOCKS: u64 = 500;
 const GIVE_UP_WAITS: u64 = 16;
@@ -73,7 +80,7 @@ pub(crate) enum CastEvent {
 pub(crate) struct Io<'a> {
     pub now: Instant,
     pub mac: [u8; 6],
-    pub outbox: &'a mut VecDeque<(Peer, Packet)>,
+    pub outbox: &'a mut Outbox,
     pub store: &'a mut dyn Store,
     /// When data of any cast that was not here yet came last: all of it comes over one link.
     pub last_data: &'a mut Instant,
@@ -91,10 +98,6 @@ fn is_sign_of_life(message: &Message) -> bool {
         message,
         Message::AnnounceAck { .. } | Message::ReportAck { .. } | Message::EndAck { .. }
     )
-}
-
-fn is_page(page: u32) -> impl Fn(&Message) -> bool {
-    move |message| matches!(message, Message::RosterPage { page: other, .. } if *other == page)
 }
 
 /// Whether the user has answered the announcement.
@@ -264,7 +267,7 @@ impl Cast {
         let mut sender = packet.from;
         if packet.message == Message::Unknown {
             // It does not know its number either.
-            let Some(member) = self.roster.member_at(from, sender) else {
+            let Some(member) = self.who_is_at(from, sender) else {
                 return;
             };
             sender = member;
@@ -301,6 +304,9 @@ impl Cast {
                 leaf,
                 ..
             } => self.announced(sender, number, clock, leaf, io),
+            Message::AnnounceAck { number, .. } if self.roster.proves(sender, number) => {
+                self.proved(sender, io);
+            }
             Message::AnnounceAck { number, standing } => {
                 self.child_answered(sender, number, standing, io);
             }
@@ -315,7 +321,10 @@ impl Cast {
                 self.send(sender, Message::AnnounceAck { number, standing }, io);
             }
             Message::Unknown => self.unknown(sender, io),
-            Message::RosterRead { pages } => self.roster_read(sender, &pages, io),
+            Message::RosterRead { pages } => {
+                self.challenge(sender, io);
+                self.roster_read(sender, &pages, io);
+            }
             Message::RosterPage { page, peers } => {
                 if self.spread.parent == Some(sender) {
                     self.roster.parent_answered();
@@ -325,7 +334,10 @@ impl Cast {
                 }
                 self.roster_page(page, peers, io);
             }
-            Message::Request(wants) => self.requested(sender, &wants, io),
+            Message::Request(wants) => {
+                self.challenge(sender, io);
+                self.requested(sender, &wants, io);
+            }
             Message::Answer { answer, blocks } => self.answered(sender, answer, &blocks, io),
             Message::Cancel(blocks) => self.serve.cancel(sender, &blocks),
             Message::Report(report) => self.reported(sender, &report, io),
@@ -412,11 +424,28 @@ impl Cast {
         self.need_page(page, io);
     }
 
+    /// Sends a member that has not proved its address what it is to answer from there: less than it
+    /// has sent.
+    fn challenge(&mut self, member: MemberIndex, io: &mut Io<'_>) {
+        if let Some(number) = self.roster.challenge(member, io.rng) {
+            self.send(member, Message::Probe { number }, io);
+        }
+    }
+
+    /// A member has proved its address: it gets what it has asked for.
+    fn proved(&mut self, member: MemberIndex, io: &mut Io<'_>) {
+        while let Some(page) = self.roster.next_owed(member) {
+            self.roster_read(member, &Blocks::one(page), io);
+        }
+        self.serve_proven(|asker| asker == member);
+    }
+
     fn roster_read(&mut self, from: MemberIndex, pages: &Blocks, io: &mut Io<'_>) {
         for page in pages.as_slice().iter().copied() {
             match self.roster.page(page).cloned() {
+                Some(_) if !self.roster.is_proven(from) => self.roster.wait(page, from),
                 // Whoever asks again while the page waits to be sent gets it once.
-                Some(_) if self.is_queued(from, is_page(page), io) => {}
+                Some(_) if self.is_queued(from, Repeated::Page(page), io) => {}
                 Some(peers) => {
                     self.send(from, Message::RosterPage { page, peers }, io);
                 }
@@ -430,12 +459,9 @@ impl Cast {
     }
 
     /// Such a message waits to be sent to this member.
-    fn is_queued(&self, to: MemberIndex, such: impl Fn(&Message) -> bool, io: &Io<'_>) -> bool {
+    fn is_queued(&self, to: MemberIndex, such: Repeated, io: &Io<'_>) -> bool {
         let peer = self.roster.get(to);
-        let mut queued = io.outbox.iter();
-        queued.any(|(at, packet)| {
-            packet.cast == self.id && Some(*at) == peer && such(&packet.message)
-        })
+        peer.is_some_and(|peer| io.outbox.holds(self.id, peer.addr, such))
     }
 
     fn roster_page(&mut self, page: u32, peers: Arc<[Peer]>, io: &mut Io<'_>) {
@@ -447,6 +473,7 @@ impl Cast {
             let peers = peers.clone();
             self.send(member, Message::RosterPage { page, peers }, io);
         }
+        self.serve_proven(|asker| asker.0 / PAGE_PEERS == page);
         self.send_unsent(io);
         self.spread.wake();
     }

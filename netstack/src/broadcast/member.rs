@@ -17,8 +17,8 @@ use crate::ids::{BootEpoch, NodeId};
 use crate::time::Instant;
 use crate::wire::key::Key;
 
-/// Casts a member takes part in at a time.
-const MAX_CASTS: usize = 32;
+/// Casts a member takes part in at a time: those of the job that runs, and those of the next.
+pub(super) const MAX_CASTS: usize = 2 * super::MEMBER_CASTS;
 /// Memberships whose rosters are remembered.
 const MAX_ROSTERS: usize = 4;
 

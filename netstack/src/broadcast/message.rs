@@ -127,6 +127,8 @@ pub enum Message {
         /// How long the request waited at the sender: what its asker waited beyond that is the way
         /// there and back. [`MAX_HELD`] stands for that long or longer.
         held: Micros,
+        /// It was asked for so, and the datagrams say who has sent them.
+        sealed: bool,
     },
     /// How those at or below the sender in the spanning tree stand.
     Report(Arc<Report>),
@@ -247,6 +249,8 @@ pub struct WantedBlock {
     pub fragments: u64,
     /// A program waits for it: it goes before all others.
     pub urgent: bool,
+    /// What came of it before was wrong: it is to come in datagrams that are sealed.
+    pub sealed: bool,
 }
 
 /// Up to [`MAX_LISTED`] wanted blocks.
@@ -256,6 +260,7 @@ pub struct Wants {
     blocks: [u32; MAX_LISTED],
     fragments: [u64; MAX_LISTED],
     urgent: [bool; MAX_LISTED],
+    sealed: [bool; MAX_LISTED],
 }
 
 impl Wants {
@@ -268,6 +273,7 @@ impl Wants {
         self.blocks[at] = wanted.block;
         self.fragments[at] = wanted.fragments;
         self.urgent[at] = wanted.urgent;
+        self.sealed[at] = wanted.sealed;
         self.length += 1;
         true
     }
@@ -288,6 +294,7 @@ impl Wants {
             block: self.blocks[at],
             fragments: self.fragments[at],
             urgent: self.urgent[at],
+            sealed: self.sealed[at],
         })
     }
 }
@@ -336,7 +343,7 @@ mod tests {
             assert!(wants.push(WantedBlock {
                 block,
                 fragments: 1,
-                urgent: false,
+                ..WantedBlock::default()
             }));
         }
         assert!(wants.is_full());

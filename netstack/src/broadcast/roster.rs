@@ -2,7 +2,9 @@
 //! members that spoke to this one.
 //!
 //! A sealed datagram proves who made it, not who sent it: anybody may send it again from anywhere.
-//! So where a datagram came from is believed only of a member whose address nobody has told yet.
+//! So where a datagram came from is believed only of a member whose address nobody has told yet,
+//! and such a member gets no more than it sends before it has answered a challenge there: a probe
+//! with a random number (RFC 9000, section 8.1).
 //!
 //! Invariant: an address that was told, by a page of the roster or at the source by its user, never
 //! gives way to one that a datagram came from.
@@ -10,7 +12,6 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::SocketAddrV4;
 
 use super::message::{MemberIndex, PAGE_PEERS};
 use super::{MAX_MEMBERS, Peer};
@@ -23,7 +24,7 @@ use crate::time::{Instant, Micros};
 const MAX_LEARNED: usize = 2048;
 /// Pages of the roster that others wait for here: four children, every page of a membership of
 /// 16,512.
-const MAX_WAITING: usize = 1024;
+pub(super) const MAX_WAITING: usize = 1024;
 /// A page is read anew at most so often: whoever sends again what a member sent, from elsewhere,
 /// causes no more than that.
 const READ_ANEW_EVERY: Micros = Micros::from_millis(100);
@@ -42,6 +43,26 @@ pub(crate) fn any_known(pages: &[Option<Arc<[Peer]>>], rng: &mut Rng) -> Option<
     Some(MemberIndex(page as u32 * PAGE_PEERS + place as u32))
 }
 
+/// The address of a member that only its own datagrams say.
+#[derive(Clone, Copy, Debug)]
+struct Learned {
+    peer: Peer,
+    /// The number of its challenge; None: it had none yet.
+    challenge: Option<u32>,
+    /// It has answered from there.
+    proven: bool,
+}
+
+impl Learned {
+    fn new(peer: Peer) -> Self {
+        Learned {
+            peer,
+            challenge: None,
+            proven: false,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Roster {
@@ -53,7 +74,7 @@ pub(crate) struct Roster {
     /// At the source: members that joined late and are on no page, as its user says.
     joined: BTreeMap<MemberIndex, Peer>,
     /// Members that spoke to this one before anybody told their address.
-    learned: Vec<(MemberIndex, Peer)>,
+    learned: Vec<(MemberIndex, Learned)>,
     /// The page that the source was asked for anew last, and when it may be asked again.
     anew: Option<(u32, Instant)>,
     /// Pages asked for, when to ask again, and how often they were.
@@ -140,7 +161,7 @@ impl Roster {
     }
 
     pub(crate) fn get(&self, member: MemberIndex) -> Option<Peer> {
-        let learned = || self.find(member).ok().map(|at| self.learned[at].1);
+        let learned = || self.find(member).ok().map(|at| self.learned[at].1.peer);
         self.told(member).or_else(learned)
     }
 
@@ -154,32 +175,6 @@ impl Roster {
         }
         let page = self.page(member.0 / PAGE_PEERS)?;
         page.get((member.0 % PAGE_PEERS) as usize).copied()
-    }
-
-    /// The member with this address; `guess` is tried first.
-    pub(crate) fn member_at(&self, addr: SocketAddrV4, guess: MemberIndex) -> Option<MemberIndex> {
-        let is_here = |peer: &Peer| peer.addr == addr;
-        if self.get(guess).as_ref().is_some_and(is_here) {
-            return Some(guess);
-        }
-        if is_here(&self.source) {
-            return Some(MemberIndex::SOURCE);
-        }
-        let joined = self.joined.iter().find(|(_, peer)| is_here(peer));
-        if let Some((member, _)) = joined {
-            return Some(*member);
-        }
-        let learned = self.learned.iter().find(|(_, peer)| is_here(peer));
-        let paged = || {
-            let pages = self.pages.iter().enumerate();
-            pages
-                .filter_map(|(page, peers)| Some((page, peers.as_ref()?)))
-                .find_map(|(page, peers)| {
-                    let at = peers.iter().position(is_here)?;
-                    Some(MemberIndex(page as u32 * PAGE_PEERS + at as u32))
-                })
-        };
-        learned.map(|(member, _)| *member).or_else(paged)
     }
 
     fn find(&self, member: MemberIndex) -> Result<usize, usize> {
@@ -208,13 +203,42 @@ impl Roster {
             return told.addr == peer.addr;
         }
         match self.find(member) {
-            Ok(at) => self.learned[at].1 = peer,
+            Ok(at) if self.learned[at].1.peer == peer => {}
+            Ok(at) => self.learned[at].1 = Learned::new(peer),
             Err(at) if self.learned.len() < self.most => {
-                self.learned.insert(at, (member, peer));
+                self.learned.insert(at, (member, Learned::new(peer)));
             }
             Err(_) => {}
         }
         true
+    }
+
+    /// The member is where it is thought to be: somebody vouches for it, or it has answered there.
+    pub(crate) fn is_proven(&self, member: MemberIndex) -> bool {
+        let learned = || self.find(member).is_ok_and(|at| self.learned[at].1.proven);
+        self.told(member).is_some() || learned()
+    }
+
+    /// The number that a member has to answer to prove its address; None: it need not, or cannot.
+    pub(crate) fn challenge(&mut self, member: MemberIndex, rng: &mut Rng) -> Option<u32> {
+        if self.told(member).is_some() {
+            return None;
+        }
+        let at = self.find(member).ok()?;
+        let learned = &mut self.learned[at].1;
+        let draw = || rng.next_u64() as u32;
+        (!learned.proven).then(|| *learned.challenge.get_or_insert_with(draw))
+    }
+
+    /// A member has answered this number. True: it has proved its address by it.
+    pub(crate) fn proves(&mut self, member: MemberIndex, number: u32) -> bool {
+        let Ok(at) = self.find(member) else {
+            return false;
+        };
+        let learned = &mut self.learned[at].1;
+        let proves = !learned.proven && learned.challenge == Some(number);
+        learned.proven |= proves;
+        proves
     }
 
     /// A page is needed. How often it was asked for in vain, if it is time to ask (again): after
@@ -267,18 +291,25 @@ impl Roster {
         }
     }
 
-    /// One of those that wait for this page, taken out.
+    /// One of those that wait for this page and may have it, taken out.
     pub(crate) fn next_waiting(&mut self, page: u32) -> Option<MemberIndex> {
-        let at = self
-            .waiting
-            .iter()
-            .position(|(wanted, _)| *wanted == page)?;
+        let mut waiting = self.waiting.iter();
+        let at = waiting.position(|(wanted, member)| *wanted == page && self.is_proven(*member))?;
         Some(self.waiting.swap_remove(at).1)
+    }
+
+    /// A page that is here, for which this member waits, taken out.
+    pub(crate) fn next_owed(&mut self, member: MemberIndex) -> Option<u32> {
+        let mut waiting = self.waiting.iter();
+        let at = waiting.position(|(wanted, of)| *of == member && self.page(*wanted).is_some())?;
+        Some(self.waiting.swap_remove(at).0)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use core::net::SocketAddrV4;
+
     use super::*;
 
     fn peer(member: u32) -> Peer {

@@ -18,21 +18,24 @@ use super::cast::pulling::WINDOW;
 use super::cast::serving::Train;
 use super::cast::{Cast, CastEvent, Io};
 use super::event::{CastCounters, EndReason, Footprint};
+use super::member::MAX_CASTS;
 use super::message::{Answer, Blocks, MemberIndex, Message, Packet, Standing};
-use super::pacer::{self, Pacer};
+use super::outbox::Outbox;
 use super::{MAX_BLOCK_LOG2, Peer, Store, wire};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
+use crate::transport::pacer::{self, Pacer};
 use crate::transport::retry::FIRST;
 use crate::wire::envelope::Envelopes;
 use crate::wire::key::Key;
 
-/// Casts that ended and are remembered, so that late messages of them are understood.
-const MAX_ENDED: usize = 64;
+/// Casts that ended and are remembered, so that late messages of them are understood: twice as many
+/// as there are at a time.
+const MAX_ENDED: usize = 2 * MAX_CASTS;
 /// Casts that were turned away and are remembered, so that others who ask for their blocks are told
 /// that these are not here.
-const MAX_TURNED_AWAY: usize = 64;
+const MAX_TURNED_AWAY: usize = MAX_ENDED;
 /// Answers to strangers that wait to be sent.
 const MAX_STRAY: usize = 256;
 /// Casts wait for each other's credit: after a window of block times without data, and this time at
@@ -64,7 +67,7 @@ pub(crate) struct Station {
     ended: VecDeque<(CastId, EndReason, MemberIndex)>,
     /// Casts for which there was no room, with the number that this station has in them.
     turned_away: VecDeque<(CastId, MemberIndex)>,
-    outbox: VecDeque<(Peer, Packet)>,
+    outbox: Outbox,
     /// Messages that were sent in a row.
     in_a_row: u32,
     events: VecDeque<(CastId, CastEvent)>,
@@ -97,7 +100,7 @@ impl Station {
             casts: Vec::new(),
             ended: VecDeque::new(),
             turned_away: VecDeque::new(),
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             in_a_row: 0,
             events: VecDeque::new(),
             train: None,
@@ -230,15 +233,18 @@ impl Station {
                 block,
                 fragments,
                 held,
+                sealed,
             } = packet.message
             {
-                // Nothing vouches for who sent DATA; at least it came from that member's address.
+                // Nothing vouches for who sent DATA, if it is not sealed; at least it came from
+                // that member's address.
                 if cast.is_at(sender, from) {
                     let train = Train {
                         to: sender,
                         block,
                         fragments,
                         held,
+                        sealed,
                     };
                     cast.receive(train, fragment, io);
                 } else {
@@ -361,7 +367,7 @@ impl Station {
     fn remove(&mut self, at: usize, reason: EndReason) {
         let cast = self.casts.remove(at);
         // What waits to be sent of it keeps no addresses any more.
-        self.outbox.retain(|(_, packet)| {
+        self.outbox.retain(|packet| {
             let message = &packet.message;
             let keeps = matches!(
                 message,
@@ -515,6 +521,7 @@ impl Station {
             block: train.block,
             fragments: train.fragments,
             held: train.held,
+            sealed: train.sealed,
         };
         let mut bytes = 0;
         let mut wire = 0;
@@ -523,7 +530,7 @@ impl Station {
             let fragment = left.trailing_zeros();
             let length = cast.setup.object.fragment_length(train.block, fragment);
             bytes += length;
-            wire += pacer::on_wire(length + wire::DATA_OVERHEAD);
+            wire += pacer::on_wire(length + wire::data_overhead(train.sealed));
             left &= left - 1;
         }
         self.link.charge(now, wire);
@@ -617,7 +624,14 @@ impl Station {
                 fragment: fragment as u8,
                 held: train.held,
             };
-            let emitted = wire::emit_data(id, cast.me, piece, length, out, fill);
+            let emitted = match train.sealed {
+                true => {
+                    let seal = (&mut self.envelopes, now, peer.addr);
+                    let from = (cast.me, self.me.mac);
+                    wire::emit_sealed_data(seal, id, from, piece, length, out, fill)
+                }
+                false => wire::emit_data(id, cast.me, piece, length, out, fill),
+            };
             let Some(written) = emitted else {
                 self.with(now, id, store, |cast, io| cast.not_held(train, io));
                 if let Some((peer, packet)) = self.poll_outbox(now, store) {

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use super::message::MemberIndex;
 use crate::time::{Instant, Micros};
 
-/// Members kept: as many as a member asks in a large grid, with room. With more all are forgotten,
-/// and suspected anew if they are still silent.
-const MAX_SUSPECTS: usize = 512;
+/// Members kept: two of each row of a grid of 65,000, which is as many as a member asks there. With
+/// more, as in the largest grid it could be (724), all are forgotten, and suspected anew if they
+/// are still silent.
+pub(super) const MAX_SUSPECTS: usize = 512;
 /// Times the wait doubles.
 const MAX_STRIKES: u32 = 8;
 
@@ -91,7 +92,30 @@ impl Suspects {
                 self.entries.insert(at, entry);
             }
         }
-        self.refresh(now);
+        match self.next.is_some_and(|next| next <= now) {
+            true => self.refresh(now),
+            false => self.list(now, member),
+        }
+    }
+
+    /// Lists a member that was struck, as far as its time is not over.
+    fn list(&mut self, now: Instant, member: MemberIndex) {
+        let Ok(at) = self.members.binary_search(&member) else {
+            return;
+        };
+        let entry = &self.entries[at];
+        if entry.until <= now {
+            return;
+        }
+        self.next = Some(self.next.map_or(entry.until, |next| next.min(entry.until)));
+        if let Err(at) = self.silent.binary_search(&member) {
+            self.silent.insert(at, member);
+        }
+        match (self.gone.binary_search(&member), entry.late) {
+            (Err(at), false) => self.gone.insert(at, member),
+            (Ok(at), true) => _ = self.gone.remove(at),
+            _ => {}
+        }
     }
 
     /// A member sent data in good time.
@@ -126,5 +150,39 @@ impl Suspects {
                 self.next = Some(self.next.map_or(entry.until, |next| next.min(entry.until)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn a_strike_lists_what_a_look_at_all_would() {
+        let mut rng = Rng::new(3);
+        let (mut suspects, mut now) = (Suspects::default(), Instant::from_micros(1));
+        for _ in 0..3_000 {
+            now += Micros(rng.below(400));
+            let of = match rng.below(2) {
+                0 => Suspicion::Late,
+                _ => Suspicion::Gone,
+            };
+            let member = MemberIndex(rng.below(40) as u32);
+            suspects.strike(now, member, Micros(1 + rng.below(2_000)), of);
+            let listed = (
+                suspects.silent.clone(),
+                suspects.gone.clone(),
+                suspects.next,
+            );
+            suspects.refresh(now);
+            let all = (
+                suspects.silent.clone(),
+                suspects.gone.clone(),
+                suspects.next,
+            );
+            assert_eq!(listed, all);
+        }
+        assert!(!suspects.silent().is_empty() && !suspects.gone().is_empty());
     }
 }

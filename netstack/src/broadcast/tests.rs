@@ -115,8 +115,8 @@ struct Net {
     loss: u64,
     /// Datagrams overtake one another by up to so many microseconds.
     jitter: u64,
-    /// Fragments from this node are changed in one of so many cases.
-    liar: Option<(u32, u64)>,
+    /// Somebody on the wire changes fragments of this node in one of so many cases.
+    forger: Option<(u32, u64)>,
     /// Somebody else sends every datagram that is no data again to whom it was for, up to so many
     /// microseconds later, this node from its own address.
     recorder: Option<(u32, u64)>,
@@ -147,7 +147,7 @@ impl Net {
             rng: Rng::new(seed),
             loss,
             jitter: 20,
-            liar: None,
+            forger: None,
             recorder: None,
             warm: Vec::new(),
             full: Vec::new(),
@@ -223,8 +223,8 @@ impl Net {
             return;
         }
         let data = bytes[3] == crate::wire::datagram::Kind::CastData as u8;
-        if let Some((liar, one_in)) = self.liar
-            && liar == from
+        if let Some((forged, one_in)) = self.forger
+            && forged == from
             && data
             && self.rng.below(one_in) == 0
         {
@@ -502,6 +502,7 @@ fn data_from_another_address_than_its_sender_has_is_counted_and_dropped() {
                         block,
                         fragments: 1,
                         held: Micros::ZERO,
+                        sealed: false,
                     },
                 };
                 member.handle_message(now, stranger, packet, Some(&[7; FRAGMENT]), memory);
@@ -513,6 +514,22 @@ fn data_from_another_address_than_its_sender_has_is_counted_and_dropped() {
     let (member, _) = net.members[1].as_ref().expect("it was booted");
     assert!(member.counters().bad > 0, "{:?}", member.counters());
     assert_eq!(member.counters().corrupt, 0);
+}
+
+#[test]
+fn who_changes_data_on_the_wire_makes_nobody_suspected() {
+    for scheme in [Scheme::Mesh, Scheme::Published(PublishedOptions::default())] {
+        let mut net = Net::new(6, 11, 0);
+        net.forger = Some((2, 8));
+        net.cast(1, &content(900_000, 11), 13, scheme);
+        net.run();
+        (0..6).for_each(|node| net.check(node, 1));
+        let corrupt = net.members.iter().flatten();
+        let corrupt: u64 = corrupt.map(|(member, _)| member.counters().corrupt).sum();
+        assert!(corrupt > 0, "node 2 has sent something");
+        let named = |event: &&SourceEvent| matches!(event, SourceEvent::CorruptSender { .. });
+        assert_eq!(net.source_events.iter().find(named), None);
+    }
 }
 
 /// Trains that the source sends when node 0 asks it again for a block that it has, so much later.
@@ -532,7 +549,7 @@ fn trains_when_asked_again(after: Option<Micros>) -> u64 {
         wants.push(message::WantedBlock {
             block: 20,
             fragments: net.contents[&CastId(1)].0.fragments(20),
-            urgent: false,
+            ..message::WantedBlock::default()
         });
         let packet = Packet {
             cast: CastId(1),

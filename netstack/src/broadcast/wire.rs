@@ -1,9 +1,11 @@
-//! Messages of casts as datagrams: kinds 64 to 77.
+//! Messages of casts as datagrams: kinds 64 to 78.
 //!
 //! All but DATA are sealed in the envelope of [`crate::wire::envelope`], whose
 //! node number is the sender's number among the members and whose epoch is the cast; the payload
 //! begins with the sender's MAC address. DATA has the first 24 bytes of that envelope and no tag:
-//! its bytes are checked against the object's own hash tree ([`super::hashes`]).
+//! its bytes are checked against the object's own hash tree ([`super::hashes`]). Where that finds
+//! a block wrong, anybody may have sent it: its asker wants it once more in DATA that is sealed as
+//! everything else is.
 //!
 //! Neighbours: [`super::message`] has what comes out; `docs/protocol.md` has every byte.
 //!
@@ -37,6 +39,10 @@ pub const DATA_OVERHEAD: usize = HEADER_LEN;
 const PEER_LEN: usize = 12;
 /// Bytes of a sender's MAC address before every sealed payload.
 const MAC_LEN: usize = 6;
+/// Bytes that say which fragment it is, where the sequence number does not.
+const PIECE_LEN: usize = 8;
+/// What DATA that is sealed adds to a fragment.
+pub const SEALED_OVERHEAD: usize = OVERHEAD + MAC_LEN + PIECE_LEN;
 /// Pages of the largest roster.
 const MAX_PAGES: u32 = MAX_MEMBERS.div_ceil(PAGE_PEERS);
 /// Most fragments of a block.
@@ -44,9 +50,12 @@ const MAX_FRAGMENTS: u32 = (1_u32 << MAX_BLOCK_LOG2).div_ceil(FRAGMENT as u32);
 
 /// In the bitmap of wanted fragments: a program waits for the block.
 const URGENT: u64 = 1 << 63;
+/// In the same: what comes is to be sealed.
+const SEALED: u64 = 1 << 62;
 
-const _: () = assert!(MAX_FRAGMENTS < URGENT.trailing_zeros());
+const _: () = assert!(MAX_FRAGMENTS <= SEALED.trailing_zeros());
 const _: () = assert!(FRAGMENT + DATA_OVERHEAD <= crate::MAX_DATAGRAM);
+const _: () = assert!(FRAGMENT + SEALED_OVERHEAD <= crate::MAX_DATAGRAM);
 const _: () = assert!(MAC_LEN + 4 + peers::MOST_BYTES <= MAX_PAYLOAD);
 const _: () = assert!(PAGE_PEERS <= u8::MAX as u32 && MAX_RANGES <= u8::MAX as usize);
 const _: () = assert!(MAC_LEN + 16 + MAX_RANGES * 8 + MAX_NAMED * (5 + 8) <= MAX_PAYLOAD);
@@ -89,6 +98,29 @@ pub struct Piece {
     pub held: Micros,
 }
 
+impl Piece {
+    fn word(self) -> u64 {
+        let held = self.held.min(MAX_HELD).0;
+        held << 40 | u64::from(self.fragment) << 32 | u64::from(self.block)
+    }
+}
+
+/// The message of which this is a piece, and the bytes of its fragment.
+fn parse_piece(word: u64, data: &[u8], sealed: bool) -> Result<Message, Error> {
+    let fragment = word >> 32 & 0xff;
+    let possible =
+        fragment < u64::from(MAX_FRAGMENTS) && !data.is_empty() && data.len() <= FRAGMENT;
+    match possible {
+        true => Ok(Message::Data {
+            block: word as u32,
+            fragments: 1 << fragment,
+            held: Micros(word >> 40),
+            sealed,
+        }),
+        false => Err(Error::BadValue),
+    }
+}
+
 /// Writes a DATA datagram with a fragment of `length` bytes, which `fill` puts in its
 /// place. Gives the datagram's length; None when `fill` had no such bytes after all.
 pub fn emit_data(
@@ -104,11 +136,36 @@ pub fn emit_data(
         kind: Kind::CastData,
         node: NodeId(from.0),
         epoch: BootEpoch(cast.0),
-        seq: piece.held.min(MAX_HELD).0 << 40
-            | u64::from(piece.fragment) << 32
-            | u64::from(piece.block),
+        seq: piece.word(),
     };
     datagram::emit_bulk(header, length, out, fill)
+}
+
+/// The same, sealed for `to`. `sender` has a number among the members and an Ethernet address.
+pub fn emit_sealed_data(
+    (envelopes, now, to): (&mut Envelopes, Instant, SocketAddrV4),
+    cast: CastId,
+    (from, mac): (MemberIndex, [u8; MAC_LEN]),
+    piece: Piece,
+    length: usize,
+    out: &mut [u8],
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> Option<usize> {
+    let mut data = [0; FRAGMENT];
+    let data = &mut data[..length];
+    if !fill(data) {
+        return None;
+    }
+    let header = Header {
+        kind: Kind::CastSealedData,
+        node: NodeId(from.0),
+        epoch: BootEpoch(cast.0),
+        seq: 0,
+    };
+    let sealed = envelopes.seal(now, to, header, out, |writer| {
+        writer.bytes(&mac).u64(piece.word()).bytes(data);
+    });
+    Some(sealed)
 }
 
 /// Reads a datagram: the message, and for DATA its one fragment.
@@ -125,17 +182,7 @@ pub fn parse<'a>(
         if header.kind != Kind::CastData {
             return Err(Error::BadKind(header.kind as u8));
         }
-        let fragment = header.seq >> 32 & 0xff;
-        let possible =
-            fragment < u64::from(MAX_FRAGMENTS) && !data.is_empty() && data.len() <= FRAGMENT;
-        if !possible {
-            return Err(Error::BadValue);
-        }
-        let message = Message::Data {
-            block: header.seq as u32,
-            fragments: 1 << fragment,
-            held: Micros(header.seq >> 40),
-        };
+        let message = parse_piece(header.seq, data, false)?;
         return Ok((packet(&header, [0; 6], message), Some(data)));
     }
     let (header, payload) = envelopes.open(now, from, bytes)?;
@@ -145,6 +192,11 @@ pub fn parse<'a>(
         return Err(Error::BadKind(header.kind as u8));
     }
     let mac = reader.array()?;
+    if header.kind == Kind::CastSealedData {
+        let (word, data) = (reader.u64()?, reader.rest());
+        let message = parse_piece(word, data, true)?;
+        return Ok((packet(&header, mac, message), Some(data)));
+    }
     let message = parse_message(header.kind, &mut reader)?;
     reader.finish()?;
     Ok((packet(&header, mac, message), None))
@@ -179,11 +231,19 @@ impl Message {
             Message::Report(report) => {
                 16 + report.done.len() * 8 + report.failed.len() * 5 + report.corrupt.len() * 8
             }
-            Message::Data { fragments, .. } => {
-                return fragments.count_ones() as usize * DATA_OVERHEAD;
-            }
+            Message::Data {
+                fragments, sealed, ..
+            } => return fragments.count_ones() as usize * data_overhead(*sealed),
         };
         OVERHEAD + MAC_LEN + payload
+    }
+}
+
+/// What a datagram of DATA adds to its fragment.
+pub(super) fn data_overhead(sealed: bool) -> usize {
+    match sealed {
+        true => SEALED_OVERHEAD,
+        false => DATA_OVERHEAD,
     }
 }
 
@@ -202,7 +262,8 @@ fn kind_of(message: &Message) -> Kind {
         Message::Request(_) => Kind::CastRequest,
         Message::Answer { .. } => Kind::CastAnswer,
         Message::Cancel(_) => Kind::CastCancel,
-        Message::Data { .. } => Kind::CastData,
+        Message::Data { sealed: false, .. } => Kind::CastData,
+        Message::Data { sealed: true, .. } => Kind::CastSealedData,
         Message::Report(_) => Kind::CastReport,
         Message::ReportAck { .. } => Kind::CastReportAck,
         Message::End { .. } => Kind::CastEnd,
@@ -243,7 +304,10 @@ fn emit_message(message: &Message, writer: &mut Writer<'_>) {
             writer.u8(wants.iter().count() as u8);
             for wanted in wants.iter() {
                 let urgent = u64::from(wanted.urgent) * URGENT;
-                writer.u32(wanted.block).u64(wanted.fragments | urgent);
+                let sealed = u64::from(wanted.sealed) * SEALED;
+                writer
+                    .u32(wanted.block)
+                    .u64(wanted.fragments | urgent | sealed);
             }
         }
         Message::Answer { answer, blocks } => {
@@ -371,12 +435,13 @@ fn parse_wants(reader: &mut Reader<'_>) -> Result<Wants, Error> {
     let mut wants = Wants::default();
     for _ in 0..reader.u8()? {
         let (block, flags) = (reader.u32()?, reader.u64()?);
-        let (fragments, urgent) = (flags & !URGENT, flags & URGENT != 0);
+        let fragments = flags & !(URGENT | SEALED);
         let possible = fragments != 0 && fragments >> MAX_FRAGMENTS == 0;
         let wanted = WantedBlock {
             block,
             fragments,
-            urgent,
+            urgent: flags & URGENT != 0,
+            sealed: flags & SEALED != 0,
         };
         if !possible || !wants.push(wanted) {
             return Err(Error::BadValue);

@@ -22,11 +22,14 @@
 //! question, never a packet.
 
 use super::DEFAULT_PORT_BUFFER;
+use super::grants::SPAN;
 use super::message::{BlockId, Pull};
-use crate::broadcast::pacer::{Pacer, on_wire};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
-use crate::transport::retry::Backoff;
+use crate::transport::pacer::{Pacer, on_wire};
+use crate::transport::pull::BATCH;
+use crate::transport::retry::{Backoff, LOOKS};
+use crate::transport::window;
 
 /// Bytes of a full data datagram on the wire.
 const FULL: u64 = on_wire(crate::MAX_DATAGRAM) as u64;
@@ -41,14 +44,16 @@ const ASSUMED_RATE: u64 = 12_500_000;
 /// What waits in front of a link that is slow for its port, unless told otherwise.
 const DEFAULT_QUEUE: Micros = Micros::from_millis(50);
 /// However often it doubled, the wait is no longer than this, or than one on a slow link.
-const LONGEST_WAIT: Micros = Micros::from_millis(500);
+/// Half of [`LOOKS`], so that a sender that computes is asked twice before it looks.
+const LONGEST_WAIT: Micros = Micros(LOOKS.0 / 2);
 /// Packets under way beyond what round trips explain.
 const SPARE: u64 = 4;
 /// The link is idle for so many packets, and two round trips, until others than the sender that is
 /// waited for are asked.
 const QUIET_PACKETS: u64 = 4;
-/// Packets of a pull where packets are lost, and the window has room for them.
-const CHUNK: u32 = 16;
+/// Packets of a pull where packets are lost, and the window has room for them: as many as a request
+/// of any other service asks for.
+const CHUNK: u32 = BATCH;
 /// Packets of a pull where none are lost. Longer ones save little, and cost where ranks pause.
 const PULL: u32 = 24;
 /// The same on links that are paced; but no more than half of the window, since whoever is asked
@@ -87,9 +92,10 @@ const GROWTH: u32 = 2;
 const LEAST_WINDOW: u32 = 8;
 /// Packets that may be under way however much comes unasked: these wait at the port, and each that
 /// comes makes room for another.
-const LEAST_BESIDE: u32 = 2;
-/// Most packets under way.
+const LEAST_BESIDE: u32 = window::LEAST;
+/// Most packets under way: with those that are late they fit the bitmaps of a block.
 const MAX_PACKETS: u64 = 120;
+const _: () = assert!(MAX_PACKETS < SPAN as u64);
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -111,6 +111,7 @@ mod checks;
 mod endings;
 mod losses;
 mod receiving;
+mod sending;
 mod together;
 
 pub(super) use endings::reason;
@@ -191,7 +192,7 @@ impl Endpoint {
                 is_synchronous,
             } => {
                 let sending = Sending {
-                    op: id,
+                    op: Some(id),
                     to,
                     context: context as u16,
                     tag,
@@ -199,15 +200,7 @@ impl Endpoint {
                     bytes,
                     is_synchronous,
                 };
-                let io = io!(self, now);
-                if to == self.config.me {
-                    let messages = &mut self.messages;
-                    messages
-                        .incoming
-                        .send_to_self(sending, memory, io, &mut messages.events);
-                } else {
-                    self.messages.send(sending, memory, io);
-                }
+                self.send(now, sending, memory)?;
             }
             Op::Receive {
                 from,

@@ -14,7 +14,7 @@ use super::message::{BlockId, Data, Pull, packet_bytes, packets};
 use crate::ids::Rank;
 
 /// Packets that are known one by one.
-const SPAN: u32 = 128;
+pub(super) const SPAN: u32 = 128;
 
 /// What orders the blocks: priority, receiver, block.
 pub(super) type Key = (u32, Rank, BlockId);

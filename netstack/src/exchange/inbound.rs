@@ -15,11 +15,10 @@
 //! Invariant: a packet is taken once, and no more is asked for than the caller allows.
 
 use super::credit::Waits;
+use super::grants::SPAN;
 use super::message::Pull;
 use crate::time::{Instant, Micros};
 
-/// Packets that are known one by one.
-const SPAN: u32 = 128;
 /// So often the wait has doubled for the sender of a short block that is missing: it may be many
 /// receivers that ask it.
 const MISSING_DOUBLINGS: u8 = 2;

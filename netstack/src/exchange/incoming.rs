@@ -31,7 +31,7 @@ use super::posted::Posted;
 pub(super) use super::posted::Receiving;
 use super::tagged::{Sending, WINDOW, zeroed};
 use super::transfers::{Transfer, Transfers};
-use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
+use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, PostError, SHORT};
 use crate::ids::Rank;
 use crate::time::Instant;
 
@@ -233,13 +233,17 @@ impl Incoming {
     }
 
     /// A message of this rank to itself.
+    ///
+    /// # Errors
+    /// As [`super::tagged::Messages::send`].
     pub(super) fn send_to_self(
         &mut self,
         sending: Sending,
         memory: &mut dyn Memory,
         io: &mut Io<'_>,
         events: &mut VecDeque<Event>,
-    ) {
+    ) -> Result<(), PostError> {
+        let me = sending.to;
         let offer = Offer {
             number: 0,
             context: sending.context,
@@ -248,36 +252,51 @@ impl Incoming {
         };
         let mut message = Message {
             offer,
-            content: Content::Own(sending.op, sending.buffer),
+            content: Content::Withdrawn,
             arrival: 0,
             claim: None,
             piece: None,
         };
-        if let Some(receiving) = self.take_posted(sending.to, &offer) {
-            return self.deliver(sending.to, receiving, message, memory, io, events);
+        if let Some(op) = sending.op {
+            message.content = Content::Own(op, sending.buffer);
+            if let Some(receiving) = self.take_posted(me, &offer) {
+                self.deliver(me, receiving, message, memory, io, events);
+                return Ok(());
+            }
         }
         let bytes = sending.bytes as usize;
-        let is_kept = sending.bytes <= SHORT as u64
-            && self.kept + bytes <= self.kept_most
-            && self.waiting < MAX_UNEXPECTED
-            && !sending.is_synchronous;
+        let is_short = sending.bytes <= SHORT as u64 && !sending.is_synchronous;
+        let has_room = self.kept + bytes <= self.kept_most && self.waiting < MAX_UNEXPECTED;
+        let is_received = || sending.op.is_none() && self.posted.takes(me, &offer);
+        let is_copied = is_short && (has_room || is_received());
         // Without memory for a copy it is copied when it is received.
-        if is_kept && let Some(mut payload) = zeroed(bytes) {
-            if bytes > 0 && memory.read(sending.buffer, 0, &mut payload).is_err() {
-                return events.push_back(Event::Failed {
-                    op: sending.op,
-                    error: Error::Gone,
-                });
-            }
-            message.content = Content::Here(payload);
-            events.push_back(Event::Done {
-                op: sending.op,
-                bytes: sending.bytes,
-                peer: sending.to,
-                tag: sending.tag,
-            });
+        let Some(mut payload) = is_copied.then(|| zeroed(bytes)).flatten() else {
+            sending.op.ok_or(PostError::NoRoom)?;
+            self.keep(me, message, events);
+            return Ok(());
+        };
+        if bytes > 0 && memory.read(sending.buffer, 0, &mut payload).is_err() {
+            let op = sending.op.ok_or(PostError::Gone)?;
+            let error = Error::Gone;
+            events.push_back(Event::Failed { op, error });
+            return Ok(());
         }
-        self.keep(sending.to, message, events);
+        message.content = Content::Here(payload);
+        events.extend(sending.op.map(|op| Event::Done {
+            op,
+            bytes: sending.bytes,
+            peer: me,
+            tag: sending.tag,
+        }));
+        let receiving = match sending.op {
+            Some(_) => None,
+            None => self.take_posted(me, &offer),
+        };
+        match receiving {
+            Some(receiving) => self.deliver(me, receiving, message, memory, io, events),
+            None => self.keep(me, message, events),
+        }
+        Ok(())
     }
 
     /// Keeps a message that nobody waits for, as the last one of its sender.

@@ -352,7 +352,7 @@ pub enum PostError {
     /// This rank has used [`MAX_CONTEXTS_USED`] contexts for exchanges and barriers already: use
     /// one of these.
     TooManyContexts,
-    /// A block is longer than [`MAX_BLOCK`].
+    /// A block is longer than [`MAX_BLOCK`], or a message that is forgotten than [`SHORT`].
     TooLong,
     /// A layout does not list every rank of the group, or the own block has two lengths.
     BadLayout,
@@ -362,6 +362,10 @@ pub enum PostError {
     NoMessage,
     /// No probe of this number keeps a message.
     NoClaim,
+    /// There is no room for a copy of a message that is forgotten.
+    NoRoom,
+    /// The memory of a message that is forgotten is not mapped.
+    Gone,
 }
 
 impl fmt::Display for Error {

@@ -64,13 +64,23 @@ impl Posted {
         self.places.insert(receiving.op, (key, place));
     }
 
-    /// Takes the first that a message is for.
-    pub(super) fn take(&mut self, sender: Rank, offer: &Offer) -> Option<Receiving> {
+    /// What the first takes that a message is for.
+    fn first(&self, sender: Rank, offer: &Offer) -> Option<Key> {
         let keys = [Some(sender), None]
             .into_iter()
             .flat_map(|from| [Some(offer.tag), None].map(|tag| (from, offer.context, tag)));
         let firsts = keys.filter_map(|key| Some((self.queues.get(&key)?.front()?.0, key)));
-        let (_, key) = firsts.min()?;
+        firsts.min().map(|(_, key)| key)
+    }
+
+    /// One of them takes a message.
+    pub(super) fn takes(&self, sender: Rank, offer: &Offer) -> bool {
+        self.first(sender, offer).is_some()
+    }
+
+    /// Takes the first that a message is for.
+    pub(super) fn take(&mut self, sender: Rank, offer: &Offer) -> Option<Receiving> {
+        let key = self.first(sender, offer)?;
         let (_, receiving) = self.queues.get_mut(&key)?.pop_front()?;
         self.forget(receiving.op, key);
         Some(receiving)

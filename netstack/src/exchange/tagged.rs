@@ -28,7 +28,7 @@ use super::endpoint::Losses;
 use super::incoming::Incoming;
 use super::io::Io;
 use super::message::{BlockId, Body, Data, Item, Loss, NUMBER_MASK, Offer, Pull};
-use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, SHORT};
+use super::{BufferId, Error, Event, Gone, Memory, OpId, PACKET, PostError, SHORT};
 use crate::ids::Rank;
 use crate::time::{Instant, Micros};
 use crate::transport::retry::Unanswered;
@@ -59,7 +59,7 @@ pub(super) const MAX_WITHDRAWN: usize = 1024;
 
 /// What a message that waits for its receiver costs beside its bytes, so that empty ones are
 /// bounded too.
-const MESSAGE_COST: usize = 64;
+const MESSAGE_COST: usize = super::arena::MESSAGE as usize;
 
 /// What a copy of so many bytes counts for.
 const fn charge(bytes: usize) -> usize {
@@ -172,10 +172,11 @@ impl Dues {
     }
 }
 
-/// A posted send.
+/// A send that begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
-    pub op: OpId,
+    /// None: nobody is told how it ends, so that it needs a copy.
+    pub op: Option<OpId>,
     pub to: Rank,
     pub context: u16,
     pub tag: u32,
@@ -245,12 +246,26 @@ impl Messages {
     }
 
     /// Takes a message to another rank.
-    pub(super) fn send(&mut self, sending: Sending, memory: &mut dyn Memory, io: &mut Io<'_>) {
-        let copy = match self.copy(&sending, memory) {
-            Ok(copy) => copy,
-            Err(Gone) => return self.failed(sending.op, Error::Gone),
+    ///
+    /// # Errors
+    /// Of one of which nobody is told: there is no room for a copy, or its memory is not there.
+    pub(super) fn send(
+        &mut self,
+        sending: Sending,
+        memory: &mut dyn Memory,
+        io: &mut Io<'_>,
+    ) -> Result<(), PostError> {
+        let copy = match (self.copy(&sending, memory), sending.op) {
+            (Ok(None), None) => return Err(PostError::NoRoom),
+            (Err(Gone), None) => return Err(PostError::Gone),
+            (Err(Gone), Some(op)) => {
+                self.failed(op, Error::Gone);
+                return Ok(());
+            }
+            (Ok(copy), _) => copy,
         };
-        let is_done = copy.is_some();
+        let waits = sending.op.filter(|_| copy.is_none());
+        let done = sending.op.filter(|_| copy.is_some());
         let wait = io.credit.wait();
         let out = (self.out.entry(sending.to)).or_insert_with(|| Out::new(wait));
         let offer = Offer {
@@ -263,7 +278,7 @@ impl Messages {
         out.next += 1;
         let message = Outgoing {
             offer,
-            op: (!is_done).then_some(sending.op),
+            op: waits,
             copy,
             buffer: sending.buffer,
             state: State::Whole,
@@ -272,11 +287,14 @@ impl Messages {
             due: Instant::FAR_FUTURE,
         };
         out.messages.insert(place, message);
-        match is_done {
-            true => self.done(sending.op, sending.bytes, sending.to, sending.tag),
-            false => drop(self.ops.insert(sending.op, (sending.to, place))),
+        if let Some(op) = waits {
+            self.ops.insert(op, (sending.to, place));
+        }
+        if let Some(op) = done {
+            self.done(op, sending.bytes, sending.to, sending.tag);
         }
         self.offer_more(sending.to, io);
+        Ok(())
     }
 
     /// The bytes of a short message, if there is room for a copy.

@@ -46,6 +46,8 @@ pub const WINDOW: u64 = 64;
 pub const FRAGMENT: usize = MAX_PAYLOAD - wire::DATA_LEN;
 /// Most input, and most output, of a call in bytes. It is a power of two that 64 fragments hold.
 pub const MAX_TRANSFER: usize = 64 * 1024;
+/// Bytes of a write that are appended to a file at once: a longer one is several appends.
+pub const RECORD_MAX: u64 = 1024 * 1024;
 /// Fragments of a channel that may be on their way without having been asked for, each way: the
 /// initial window of RFC 6928.
 pub const EARLY: u32 = 10;
@@ -91,6 +93,14 @@ pub enum Op {
     Read = 3,
     /// words: offset; input: the bytes. Of a handle that appends, output: the position behind the
     /// last byte (u64).
+    ///
+    /// A piece of a longer write has three words more: the number of the call with the first piece
+    /// (0: it is this one), where in the write it begins, bytes of the whole write. The service
+    /// may be given the pieces in any order and carries them out in theirs, an append of up to
+    /// [`RECORD_MAX`] bytes at once. Result: 0, or the error that has ended the write; output:
+    /// bytes of the write that are in the file by now (u64), then of a handle that appends the
+    /// position behind them (u64). A write that is cut short ends with a piece of no bytes, whose
+    /// begin is the length.
     Write = 4,
     /// words: position, 0 at first. Output: [`Entry`]s, as many as `room` takes; none: the end.
     ReadDirectory = 5,

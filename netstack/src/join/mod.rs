@@ -82,7 +82,8 @@ pub struct Timing {
     /// heartbeats in a row, one in 100,000 at 10 % loss.
     pub lost_after: Micros,
     /// A HELLO of a new boot of a MAC address whose earlier boot is still up waits for so much
-    /// silence of that one; it tells a reboot from two machines. Default 2.5 s.
+    /// silence of that one; it tells a reboot from two machines. Default 2.5 s: two heartbeats, and
+    /// half a one by which they may be late.
     pub reboot_silence: Micros,
     /// A node that hears no control node, or none that knows its job, keeps that for so long, and
     /// then ends it; 0: not at all. Default 10 min: an operator has seen to it by then, or has not
@@ -95,7 +96,7 @@ impl Timing {
     pub const DEFAULT: Timing = Timing {
         heartbeat: LOOKS,
         lost_after: Micros::from_secs(6),
-        reboot_silence: Micros::from_millis(2_500),
+        reboot_silence: Micros(LOOKS.0 * 5 / 2),
         keep_job: Micros::from_secs(600),
     };
 

@@ -1,4 +1,5 @@
 //! Warm relaunch: what a node keeps of a program after its end, and how the control node knows.
+//! These are the messages; both forms of the method are in `kernel/core/src/retention`.
 //!
 //! - The policy ([`Retention`]) comes with every LAUNCH.
 //! - RETAIN, before a LAUNCH, is the retain message of the published method ("Retaining

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`rtt`] | round-trip time and time-out | RFC 6298 |
 //! | [`window`] | congestion window, in fragments | RFC 5681 |
+//! | [`pacer`] | what is sent, held to a rate | token bucket, Turner 1986 |
 //! | [`pull`] | fragments that are asked for, lost and asked for again | RFC 9002 |
 //! | [`retry`] | what is said again until it is answered: doubling waits, probes | RFC 9002 |
 //! | [`liveness`] | who is silent, who was asked, who is dead | SWIM, Das et al. 2002 |
@@ -16,6 +17,7 @@
 //! Invariant: nothing here knows what the bytes are, or how a datagram is written.
 
 pub(crate) mod liveness;
+pub(crate) mod pacer;
 pub(crate) mod pull;
 pub(crate) mod retry;
 pub(crate) mod rtt;

@@ -18,7 +18,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::retry::{Backoff, REORDERED};
+use super::retry::{Backoff, LOOKS, REORDERED};
 use super::rtt::RttEstimator;
 use super::window::Window;
 use crate::time::{Instant, Micros};
@@ -27,8 +27,8 @@ use crate::time::{Instant, Micros};
 /// that is wanted of the buffer: one small request a fragment would cost as many datagrams one way
 /// as the other. It is sixteen, so that they are one datagram in seventeen at most.
 pub(crate) const BATCH: u32 = 16;
-/// Longest time-out.
-const SLOWEST: Micros = Micros::from_secs(1);
+/// Longest time-out: whoever computes looks as often.
+const SLOWEST: Micros = LOOKS;
 
 /// Which fragments come in the order in which they were asked for, unless the network changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

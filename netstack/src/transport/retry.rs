@@ -17,7 +17,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::rtt::{INITIAL, RttEstimator};
+use super::rtt::{INITIAL, LONGEST, RttEstimator};
 use super::window::Window;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
@@ -32,6 +32,8 @@ pub(crate) const FIRST: Micros = Micros(3 * INITIAL.0);
 /// A node that computes looks at its network once in a heartbeat: to say something more often than
 /// that is in vain.
 pub(crate) const LOOKS: Micros = Micros::from_secs(1);
+
+const _: () = assert!(LONGEST.0 == 2 * LOOKS.0);
 
 /// A doubling wait.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@ use crate::time::Micros;
 /// Round trip to the control node before the first sample: a tenth of what RFC 9002 assumes
 /// (section 6.2.2: kInitialRtt, 333 ms) of paths around the earth.
 pub(crate) const INITIAL: Micros = Micros(33_300);
-/// Longest round trip that counts, and longest time-out without back-off.
+/// Longest round trip that counts, and longest time-out without back-off: twice what a peer that
+/// computes may take to look ([`super::retry::LOOKS`]).
 pub(crate) const LONGEST: Micros = Micros::from_secs(2);
 /// A busy control node answers so much later than it could, like an endpoint that delays its
 /// acknowledgements (RFC 9000, section 18.2: the default of max_ack_delay).

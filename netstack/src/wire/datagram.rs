@@ -28,7 +28,7 @@ use crate::ids::{BootEpoch, NodeId};
 pub const MAGIC: [u8; 2] = *b"HR";
 /// Protocol version that this build speaks. It is one more whenever a message changes its form:
 /// nodes are admitted by this number alone, whatever software they run.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Bytes before the payload.
 pub const HEADER_LEN: usize = 28;
 /// Bytes around the payload.
@@ -109,6 +109,8 @@ pub enum Kind {
     CastEnd = 76,
     /// Cast: answer to the end.
     CastEndAck = 77,
+    /// Cast: a fragment of a block, sealed.
+    CastSealedData = 78,
     /// Exchange: a packet of a block, between two ranks of a job.
     ExchangeData = 80,
     /// Exchange: announcements, pulls and answers.
@@ -195,6 +197,7 @@ impl Kind {
             75 => Kind::CastReportAck,
             76 => Kind::CastEnd,
             77 => Kind::CastEndAck,
+            78 => Kind::CastSealedData,
             80 => Kind::ExchangeData,
             81 => Kind::ExchangeControl,
             82 => Kind::ExchangeMessage,

@@ -59,6 +59,12 @@ impl Direction {
 }
 
 impl Key {
+    /// All zeros: what memory holds that nobody has written, and what anybody guesses first. No key
+    /// that comes from outside may be it.
+    pub fn is_zero(&self) -> bool {
+        self.0 == [0; KEY_LEN]
+    }
+
     /// SipHash-2-4-128 of `parts`, one after the other, under this key.
     pub fn mac(&self, parts: &[&[u8]]) -> [u8; TAG_LEN] {
         let mut hasher = SipHasher24::new_with_key(&self.0);

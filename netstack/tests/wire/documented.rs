@@ -280,7 +280,7 @@ fn messages_of_casts_are_as_long_as_documented() {
     wants.push(WantedBlock {
         block: 1,
         fragments: 1,
-        urgent: false,
+        ..WantedBlock::default()
     });
     let (number, standing, reason) = (1, Standing::Child, EndReason::Finished);
     let page = Message::RosterPage {
@@ -290,6 +290,12 @@ fn messages_of_casts_are_as_long_as_documented() {
     let answer = Message::Answer {
         answer: Answer::Busy,
         blocks: one,
+    };
+    let data = Message::Data {
+        block: 1,
+        fragments: 1,
+        held: Micros::ZERO,
+        sealed: true,
     };
     let cases = [
         (65, Message::AnnounceAck { number, standing }, 0, ""),
@@ -304,6 +310,7 @@ fn messages_of_casts_are_as_long_as_documented() {
         (75, Message::ReportAck { number }, 0, ""),
         (76, Message::End { number, reason }, 0, ""),
         (77, Message::EndAck { number }, 0, ""),
+        (78, data, 0, " + fragment"),
     ];
     for (kind, message, each, unit) in cases {
         let fixed = message.wire_bytes() - envelope::OVERHEAD - each;
@@ -401,7 +408,7 @@ fn numbers_are_as_documented() {
     }
 }
 
-const KINDS: [Kind; 56] = [
+const KINDS: [Kind; 57] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Refuse,
@@ -434,6 +441,7 @@ const KINDS: [Kind; 56] = [
     Kind::CastReportAck,
     Kind::CastEnd,
     Kind::CastEndAck,
+    Kind::CastSealedData,
     Kind::ExchangeData,
     Kind::ExchangeControl,
     Kind::ExchangeMessage,

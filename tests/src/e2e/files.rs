@@ -51,6 +51,16 @@ pub const SCENARIOS: &[Scenario] = &[
         run: under_other_paths,
     },
     Scenario {
+        name: "files-that-are-mapped-while-their-service-dies",
+        boot: Boot::Network,
+        run: mapped_meanwhile,
+    },
+    Scenario {
+        name: "files-that-cannot-be-written",
+        boot: Boot::Network,
+        run: cannot_be_written,
+    },
+    Scenario {
         name: "files-of-the-machine-stay-out-of-reach",
         boot: Boot::Network,
         run: out_of_reach,
@@ -123,6 +133,9 @@ const PROGRAMS: [&str; 6] = [
 const RANKS: usize = 4;
 const LINES: usize = 50;
 const ADDS: usize = 20;
+/// Records that each of them appends, and bytes of one: more than a call takes.
+const RECORDS: usize = 6;
+const RECORD: usize = 100_000;
 /// Nodes that read the same files: one in calls of so many bytes, the other in odd pieces.
 const SAME_NODES: usize = 8;
 const SAME_CALLS: u64 = 4;
@@ -134,6 +147,8 @@ const KEPT: usize = 5;
 /// Random calls on a file; so many in a long run.
 const OPERATIONS: &str = "3000";
 const LONG_OPERATIONS: &str = "100000";
+/// How often the process dies that reads a file which is being mapped.
+const KILLS: usize = 3;
 /// How long these may take.
 const LONG_LIMIT: Duration = Duration::from_secs(1200);
 /// How long a command may take that looks at processes.
@@ -300,6 +315,20 @@ pub fn of_several_ranks(cluster: &Cluster) -> Result<()> {
     lines.sort_unstable();
     lines.dedup();
     ensure!(lines.len() == RANKS * LINES, "lines were torn or doubled");
+    let records = fs::read(folder.join("records"))?;
+    let whole = records.chunks(RECORD).filter(|record| {
+        let is_one = record.iter().all(|byte| *byte == record[0]);
+        is_one && record.len() == RECORD
+    });
+    let mut whole: Vec<u8> = whole.map(|record| record[0]).collect();
+    whole.sort_unstable();
+    whole.dedup();
+    ensure!(
+        whole.len() == RANKS * RECORDS && records.len() == whole.len() * RECORD,
+        "{} of {} records are whole",
+        whole.len(),
+        RANKS * RECORDS
+    );
     Ok(())
 }
 
@@ -555,6 +584,115 @@ pub fn signal_worker(service: &str, signal: &str) -> Result<()> {
     let signal = format!("-{signal}");
     let worker = worker_pid(service)?;
     command::run("kill".as_ref(), &[&signal, &worker], b"", LIMIT)?.expect_code(0)?;
+    Ok(())
+}
+
+/// A file system of three megabytes, mounted here while this lives.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Nothing where this user may not mount.
+    fn mount(folder: PathBuf) -> Result<Option<Self>> {
+        let place = folder.to_string_lossy().into_owned();
+        let arguments = ["-t", "tmpfs", "-o", "size=3m,mode=777", "none", &place];
+        let done = command::run("mount".as_ref(), &arguments, b"", LIMIT)?;
+        Ok((done.code() == 0).then_some(Self(folder)))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A worker may still be about to end that sees it.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A disk becomes full by writes of a megabyte, and what they said is there; a mount that is to be
+/// read only, and mappings that would have to be written back.
+fn cannot_be_written(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "cannot")?;
+    let program = cluster.program("files-full");
+    let run = |place: &Path, more: &[&str], what: &str| -> Result<String> {
+        let place = place.to_string_lossy().into_owned();
+        let words = [&["run", "-n", "1", "--report", "-D", &place], more];
+        let words = [&words.concat(), &[&program[..], what][..]].concat();
+        let done = cluster.hearth(&words)?.expect_code(0);
+        let done = done.with_context(|| what.to_owned())?;
+        Ok(format!("{}{}", done.out(), done.err()))
+    };
+    let on_linux = |place: &Path, what: &str| -> Result<String> {
+        let done = Command::new(&program)
+            .arg(what)
+            .current_dir(place)
+            .output()?;
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let disk = folder.join("disk");
+    fs::create_dir(&disk)?;
+    match SmallDisk::mount(disk.clone())? {
+        None => println!("          a full disk: this user may not mount, left out"),
+        Some(disk) => {
+            let expected = on_linux(&disk.0, "full")?;
+            ensure!(expected.starts_with("full: ENOSPC"), "Linux: {expected}");
+            fs::remove_file(disk.0.join("kept"))?;
+            let said = run(&disk.0, &[], "full")?;
+            ensure!(said.starts_with(&expected), "{said}instead of\n{expected}");
+            let kept = fs::read(disk.0.join("kept"))?;
+            let byte = |at: usize| (at * 31 + at / 4099) as u8;
+            let right = kept.iter().enumerate().all(|(at, kept)| *kept == byte(at));
+            ensure!(
+                right && said.contains(&format!("kept has {}\n", kept.len())),
+                "{} bytes of what was synchronised are there: {said}",
+                kept.len()
+            );
+        }
+    }
+    let closed = folder.join("closed");
+    fs::create_dir(&closed)?;
+    fs::write(closed.join("input"), "input")?;
+    let mount = format!("{0}:{0}:ro", closed.to_string_lossy());
+    let said = run(&closed, &["--mount", &mount], "read-only")?;
+    let refused = said.lines().take(8).filter(|line| line.ends_with("EROFS"));
+    ensure!(
+        refused.count() == 8 && said.contains("\ninput: 5\n"),
+        "an export that is read only: {said}"
+    );
+    ensure!(entries(&closed)? == ["input"], "it was changed");
+    let expected = on_linux(&folder, "maps")?;
+    let expected = expected.replace("writable: 0", "writable: ENODEV");
+    let said = run(&folder, &[], "maps")?;
+    ensure!(said.starts_with(&expected), "{said}instead of\n{expected}");
+    ensure!(
+        said.contains("mmap"),
+        "the report does not name mmap: {said}"
+    );
+    Ok(())
+}
+
+/// A file is mapped while the process that reads it is killed: no mapping has zeros in its place.
+fn mapped_meanwhile(cluster: &Cluster) -> Result<()> {
+    let folder = folder(cluster, "mapping")?;
+    let pages = (0..4096_u32).flat_map(|page| [(page % 255 + 1) as u8; 4096]);
+    fs::write(folder.join("bulk"), pages.collect::<Vec<u8>>())?;
+    let (program, place) = (cluster.program("files-full"), folder.to_string_lossy());
+    let arguments = ["run", "-n", "1", "-D", &place, &program, "mapping"];
+    let mut client = cluster.command(&arguments).stdout(Stdio::piped()).spawn()?;
+    let said = client.stdout.take().context("no standard output")?;
+    let (mut said, mut all) = (BufReader::new(said), String::new());
+    said.read_line(&mut all)?;
+    ensure!(all == "mapping\n", "it says {all:?}");
+    for _ in 0..KILLS {
+        std::thread::sleep(Duration::from_millis(1_500));
+        signal_worker(&cluster.control_pid()?, "KILL")?;
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    fs::write(folder.join("on"), "")?;
+    said.read_to_string(&mut all)?;
+    let status = client.wait()?;
+    ensure!(
+        status.success() && all == "mapping\nmapped: 1\nwrong: 0\n",
+        "{status}:\n{all}"
+    );
     Ok(())
 }
 

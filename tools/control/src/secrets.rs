@@ -85,6 +85,14 @@ pub enum SecretError {
         /// The file.
         path: PathBuf,
     },
+    /// The file holds what anybody can guess.
+    #[error(
+        "{path} holds a key of zeros only, which protects nothing; delete it and a new one is made (copy that to whatever else had this one)"
+    )]
+    Zero {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system gave no random bytes.
     #[error("the system gives no random numbers: {0}")]
     Random(getrandom::Error),
@@ -97,7 +105,11 @@ pub enum SecretError {
 pub fn cluster_secret(path: &Path) -> Result<ClusterSecret, SecretError> {
     let text = load_or_create(path, SECRET_BYTES, 2 * SECRET_BYTES)?;
     let damaged = || SecretError::Damaged { path: path.into() };
-    Ok(ClusterSecret(decode_hex(text.trim()).ok_or_else(damaged)?))
+    let secret = decode_hex(text.trim()).ok_or_else(damaged)?;
+    match secret == [0; SECRET_BYTES] {
+        true => Err(SecretError::Zero { path: path.into() }),
+        false => Ok(ClusterSecret(secret)),
+    }
 }
 
 /// Loads the API token, or makes one.
@@ -301,6 +313,10 @@ mod tests {
             cluster_secret(&path),
             Err(SecretError::Damaged { .. })
         ));
+        std::fs::write(&path, "0".repeat(2 * SECRET_BYTES)).unwrap();
+        let refused = cluster_secret(&path).unwrap_err();
+        assert!(matches!(refused, SecretError::Zero { .. }));
+        assert!(refused.to_string().contains("delete it"), "{refused}");
     }
 
     #[test]

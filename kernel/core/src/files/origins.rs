@@ -57,6 +57,9 @@ struct Origin {
     run: u64,
     /// It was changed since it was synchronised.
     is_changed: bool,
+    /// Changes that have begun or ended, and writes that are under way.
+    changes: u64,
+    writes: u32,
     /// Parts of it are locked, or the whole.
     locks: [bool; 2],
     opening: Option<Opening>,
@@ -91,6 +94,8 @@ impl Origins {
             handle: shipped.handle,
             run: shipped.run,
             is_changed: false,
+            changes: 0,
+            writes: 0,
             locks: [false; 2],
             opening: None,
             is_lost: false,
@@ -210,10 +215,44 @@ impl Origins {
         Some((gone.handle, gone.run))
     }
 
-    /// A file was changed, or (`is_changed` false) has been synchronised.
-    pub fn change(&mut self, shipped: Shipped, is_changed: bool) {
+    /// A file is changed.
+    pub fn change(&mut self, shipped: Shipped) {
         if let Some(origin) = self.files.get_mut(&key(shipped)) {
-            origin.is_changed = is_changed;
+            origin.is_changed = true;
+            origin.changes += 1;
+        }
+    }
+
+    /// A write to a file begins. It counts as under way until [`Self::end_write`].
+    pub fn begin_write(&mut self, shipped: Shipped) {
+        self.change(shipped);
+        if let Some(origin) = self.files.get_mut(&key(shipped)) {
+            origin.writes += 1;
+        }
+    }
+
+    /// A write to a file has ended.
+    pub fn end_write(&mut self, shipped: Shipped) {
+        self.change(shipped);
+        if let Some(origin) = self.files.get_mut(&key(shipped)) {
+            origin.writes -= 1;
+        }
+    }
+
+    /// How often a file was changed: for [`Self::synchronise`].
+    pub fn changes(&self, shipped: Shipped) -> u64 {
+        self.files
+            .get(&key(shipped))
+            .map_or(0, |origin| origin.changes)
+    }
+
+    /// A file has been synchronised that had so many changes when that began. What was written
+    /// meanwhile may not have been.
+    pub fn synchronise(&mut self, shipped: Shipped, changes: u64) {
+        if let Some(origin) = self.files.get_mut(&key(shipped))
+            && (origin.changes, origin.writes) == (changes, 0)
+        {
+            origin.is_changed = false;
         }
     }
 
@@ -334,15 +373,48 @@ mod tests {
             (true, true, Ok(Some(8))),
         ] {
             let mut origins = opened();
-            origins.change(FIRST, changes);
+            if changes {
+                origins.change(FIRST);
+            }
             if synchronises {
-                origins.change(FIRST, false);
+                origins.synchronise(FIRST, origins.changes(FIRST));
             }
             assert_eq!(open_again(&mut origins, booted), expected);
         }
         let mut origins = opened();
-        origins.change(FIRST, true);
+        origins.change(FIRST);
         assert_eq!(open_again(&mut origins, FILE), Ok(Some(8)));
+    }
+
+    #[test]
+    fn what_is_written_while_a_file_is_synchronised_is_not() {
+        let booted = Identity { boot: 10, ..FILE };
+        // A write is under way when fsync begins, and ends: before that, meanwhile, or behind it.
+        for ends_at in 0..3 {
+            let mut origins = opened();
+            origins.begin_write(FIRST);
+            if ends_at == 0 {
+                origins.end_write(FIRST);
+            }
+            let changes = origins.changes(FIRST);
+            if ends_at == 1 {
+                origins.end_write(FIRST);
+            }
+            origins.synchronise(FIRST, changes);
+            let is_lost = open_again(&mut origins.clone(), booted) == Err(Errno::EIO);
+            assert_eq!(is_lost, ends_at > 0);
+            if ends_at == 2 {
+                origins.end_write(FIRST);
+                assert_eq!(open_again(&mut origins, booted), Err(Errno::EIO));
+            }
+        }
+        // It begins meanwhile.
+        let mut origins = opened();
+        let changes = origins.changes(FIRST);
+        origins.begin_write(FIRST);
+        origins.end_write(FIRST);
+        origins.synchronise(FIRST, changes);
+        assert_eq!(open_again(&mut origins, booted), Err(Errno::EIO));
     }
 
     #[test]

@@ -124,6 +124,7 @@ impl Current<'_> {
         if let Some(shipped) = self.shipped(fd)? {
             return self.seek_shipped(fd, shipped, offset, whence);
         }
+        self.await_position(fd)?;
         if let Some((open, kind)) = self.temporary(fd)? {
             return self.seek_temporary(fd, (open, kind), offset, whence);
         }
@@ -140,13 +141,13 @@ impl Current<'_> {
         offset: u64,
         whence: u64,
     ) -> Result<u64, Stop> {
-        let description = *self.process.files.descriptors.get(fd)?;
-        if description.is_path() {
+        if self.process.files.descriptors.get(fd)?.is_path() {
             return Err(Errno::EBADF.into());
         }
+        self.hold_positions(&[fd])?;
         let base = match whence {
             seek::SET => Some(0),
-            seek::CUR => Some(description.position),
+            seek::CUR => Some(self.moving(0)?.position),
             seek::END if !shipped.is_directory => Some(self.metadata_of(fd)?.bytes),
             seek::DATA | seek::HOLE if !shipped.is_directory => None,
             _ => return Err(Errno::EINVAL.into()),
@@ -161,7 +162,7 @@ impl Current<'_> {
                 result_of(&self.ship(|| call)?)?
             }
         };
-        self.process.files.descriptors.get_mut(fd)?.position = position;
+        self.moving(0)?.position = position;
         Ok(position)
     }
 
@@ -287,15 +288,12 @@ impl Current<'_> {
         let [Some(source), Some(target)] = files else {
             return Err(Errno::EXDEV.into());
         };
-        self.changed(to, true);
+        self.changed(to);
         if flags != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let mut offsets = [from, to].map(|fd| self.process.files.descriptors.get(fd));
-        let mut positions = [0; 2];
-        for (position, description) in positions.iter_mut().zip(&mut offsets) {
-            *position = description.as_ref().map_err(|errno| *errno)?.position;
-        }
+        self.hold_positions(&[from, to])?;
+        let mut positions = [self.moving(0)?.position, self.moving(1)?.position];
         for (position, address) in positions.iter_mut().zip([from_offset, to_offset]) {
             if address != 0 {
                 self.make_writable(UserSlice::new(address, 8)?)?;
@@ -310,11 +308,12 @@ impl Current<'_> {
                 ..call.with_words([from_position, to_position, length])
             }
         })?;
+        self.changed(to);
         let copied = result_of(&reply)?;
-        let places = [(from, from_offset), (to, to_offset)];
-        for ((fd, address), position) in places.into_iter().zip(positions) {
+        let places = [from_offset, to_offset].into_iter().enumerate();
+        for ((index, address), position) in places.zip(positions) {
             match address {
-                0 => self.process.files.descriptors.get_mut(fd)?.position = position + copied,
+                0 => self.moving(index)?.position = position + copied,
                 _ => self.write_bytes(address, &(position + copied).to_le_bytes())?,
             }
         }

@@ -14,9 +14,9 @@ use alloc::vec::Vec;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::exchange::{
-    ANY_RANK, ANY_TAG, CHECK, CLAIM, CLAIMED, FOREVER, Identity, Kind, NOW, OPERATION_BYTES,
-    OUTSTANDING_MAX, Operation, SIT_OUT, STATUS_BYTES, SYNCHRONOUS, Status, WAIT_ANY, WAIT_MAX,
-    WAIT_SPIN, Why,
+    ANY_RANK, ANY_TAG, CHECK, CLAIM, CLAIMED, FOREVER, FORGET, Identity, Kind, NOW,
+    OPERATION_BYTES, OUTSTANDING_MAX, Operation, SIT_OUT, STATUS_BYTES, SYNCHRONOUS, Status,
+    WAIT_ANY, WAIT_MAX, WAIT_SPIN, Why,
 };
 use kernel_core::fault::Access;
 use kernel_core::program::UserSlice;
@@ -78,6 +78,7 @@ impl Current<'_> {
             Kind::Receive if flags & CLAIMED != 0 => CLAIMED,
             Kind::Receive => ANY_RANK | ANY_TAG | CHECK,
             Kind::Probe => ANY_RANK | ANY_TAG | CLAIM | NOW,
+            Kind::Send if flags & FORGET != 0 => FORGET,
             Kind::Send => CHECK | SYNCHRONOUS,
             Kind::AllToAll => SIT_OUT,
             Kind::Barrier | Kind::Room => 0,
@@ -112,6 +113,9 @@ impl Current<'_> {
             Kind::Send => {
                 let from = UserSlice::new(operation.send, operation.send_bytes)?;
                 self.bring_in(from, Access::Read)?;
+                if flags & FORGET != 0 {
+                    return self.send_forgotten(&operation);
+                }
                 Op::Send {
                     to: rank,
                     context,
@@ -178,6 +182,18 @@ impl Current<'_> {
                 Ok(request.into())
             }
         }
+    }
+
+    /// Sends a message of which the program hears no more.
+    fn send_forgotten(&mut self, operation: &Operation) -> Result<u64, Stop> {
+        let exchange = self.services.exchange();
+        if !exchange.has_room(0) {
+            return Err(Errno::ENOMEM.into());
+        }
+        exchange.send_forgotten(time::now(), operation)?;
+        self.poll();
+        self.count(Kind::Send, operation.send_bytes);
+        Ok(0)
     }
 
     /// Counts what has begun, for the report of the rank.

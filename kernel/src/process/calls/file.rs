@@ -125,6 +125,7 @@ impl Current<'_> {
 
     /// read of a file: from where its description is.
     pub(super) fn read_on(&mut self, fd: u64, file: Stored, to: UserSlice) -> Result<u64, Stop> {
+        self.await_position(fd)?;
         let offset = self.process.files.descriptors.get(fd)?.position;
         let done = self.read_file(file, offset, to)?;
         self.process.files.descriptors.get_mut(fd)?.position = offset + done;
@@ -244,6 +245,9 @@ impl Current<'_> {
         offset: Option<u64>,
         from: Buffers,
     ) -> Result<u64, Stop> {
+        if offset.is_none() {
+            self.hold_positions(&[fd])?;
+        }
         let length = self.bytes_of(from)?;
         let mut page = [0; PAGE_SIZE as usize];
         loop {
@@ -348,7 +352,8 @@ impl Current<'_> {
         let length = u64::from(length as u32).min(ENTRIES_MAX) as usize;
         // An entry is longer here than on the way: what has come fits, but for the last.
         self.make_writable(UserSlice::new(address, length as u64)?)?;
-        let description = *self.process.files.descriptors.get(fd)?;
+        self.hold_positions(&[fd])?;
+        let description = *self.moving(0)?;
         let position = description.position;
         if let Opened::Shipped(shipped) = description.opened {
             self.process.files.origins.list(shipped, position)?;
@@ -378,7 +383,7 @@ impl Current<'_> {
             return Err(Errno::EINVAL.into());
         }
         self.write_bytes(address, &entries[..written])?;
-        self.process.files.descriptors.get_mut(fd)?.position = next;
+        self.moving(0)?.position = next;
         Ok(written as u64)
     }
 

@@ -23,6 +23,13 @@ use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::process::polling::Polling;
 
+/// A mapping that a file is copied into: where it is, and bytes that are there.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::process) struct Copied {
+    address: u64,
+    bytes: u64,
+}
+
 impl Current<'_> {
     pub(super) fn brk(&mut self, wanted: u64) -> Result<u64, Stop> {
         Ok(self
@@ -32,9 +39,19 @@ impl Current<'_> {
     }
 
     pub(super) fn mmap(&mut self, args: Args) -> Result<u64, Stop> {
-        let address = self.map(args)?;
+        let mapped = self.map(args);
+        if let Err(Stop::Wait(_)) = mapped {
+            return mapped;
+        }
+        let copied = self.thread.progress.and_then(|progress| progress.copied);
+        if let (Err(_), Some(copied)) = (&mapped, copied) {
+            // A file that could not be read to its end.
+            let mut machine = Polling::new(self.services);
+            let memory = self.process.memory();
+            memory.munmap(&mut machine, copied.address, args[1])?;
+        }
         self.forget_shared();
-        Ok(address)
+        mapped
     }
 
     fn map(&mut self, args: Args) -> Result<u64, Stop> {
@@ -51,15 +68,17 @@ impl Current<'_> {
             return Ok(self.process.memory().mmap(&mut machine, request)?);
         }
         if let Some(shipped) = self.shipped(fd)? {
-            return self.map_copied(shipped.is_directory, request, offset, |current, to| {
+            self.check_mappable(fd, &request)?;
+            return self.map_copied(shipped.is_directory, request, offset, |current, at, to| {
                 let to = Buffers::whole(to.start(), to.length())?;
-                current.read_shipped(fd, shipped, Some(offset), to)
+                current.read_shipped(fd, shipped, Some(at), to)
             });
         }
-        if let Some((_, kind)) = self.temporary(fd)? {
-            let file = self.mappable_temporary(fd)?;
-            return self.map_copied(kind != Kind::File, request, offset, |current, to| {
-                current.read_file(file, offset, to)
+        if let Some((open, kind)) = self.temporary(fd)? {
+            self.check_mappable(fd, &request)?;
+            let file = Stored::Temporary(open);
+            return self.map_copied(kind != Kind::File, request, offset, |current, at, to| {
+                current.read_file(file, at, to)
             });
         }
         if let Some(object) = self.shared_memory(fd) {
@@ -78,15 +97,15 @@ impl Current<'_> {
             .mmap_file(&mut machine, request, file)?)
     }
 
-    /// Maps a file that others may write to: what it holds now is copied in by `read`, so that
-    /// what is written to it later is not seen, as POSIX leaves open. What is written to a shared
-    /// mapping would have to reach the file, which it does not: ENODEV.
+    /// Maps a file that others may write to: what it holds now is copied in by `read` from an
+    /// offset on, so that what is written to it later is not seen, as POSIX leaves open. What is
+    /// written to a shared mapping would have to reach the file, which it does not: ENODEV.
     fn map_copied(
         &mut self,
         is_directory: bool,
         request: MapRequest,
         offset: u64,
-        read: impl FnOnce(&mut Self, UserSlice) -> Result<u64, Stop>,
+        read: impl Fn(&mut Self, u64, UserSlice) -> Result<u64, Stop>,
     ) -> Result<u64, Stop> {
         let is_shared = request.flags & (map::SHARED | map::PRIVATE) != map::PRIVATE;
         if is_shared && request.protection & prot::WRITE != 0 {
@@ -98,48 +117,40 @@ impl Current<'_> {
         if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
             return Err(Errno::EINVAL.into());
         }
-        let begun = self.thread.progress.and_then(|progress| progress.mapped);
-        let address = match begun {
-            Some(address) => address,
-            None => {
-                let address = self.map_for_copy(&request)?;
-                self.thread.progress().mapped = Some(address);
-                address
-            }
+        let begun = self.thread.progress.and_then(|progress| progress.copied);
+        let Copied { address, mut bytes } = match begun {
+            Some(copied) => copied,
+            None => Copied {
+                address: self.map_for_copy(&request)?,
+                bytes: 0,
+            },
         };
-        let to = UserSlice::new(address, request.length)?;
-        let read = read(self, to);
+        // A read that is cut short by an error tells of it when it is asked for the rest.
+        loop {
+            self.thread.progress().copied = Some(Copied { address, bytes });
+            let to = UserSlice::new(address, request.length)?.after(bytes);
+            match read(self, offset + bytes, to)? {
+                0 => break,
+                more => bytes += more,
+            }
+        }
         let mut machine = Polling::new(self.services);
         let memory = self.process.memory();
-        match read {
-            Ok(_) => {
-                memory.mprotect(&mut machine, address, request.length, request.protection)?;
-                if is_shared {
-                    memory.seal(address, request.length)?;
-                }
-                if request.flags & map::FIXED == 0 || address == request.address {
-                    return Ok(address);
-                }
-                let into_place = RemapRequest {
-                    address,
-                    length: request.length,
-                    new_length: request.length,
-                    flags: mremap::MAYMOVE | mremap::FIXED,
-                    new_address: request.address,
-                };
-                let placed = memory.mremap(&mut machine, &into_place);
-                if placed.is_err() {
-                    memory.munmap(&mut machine, address, request.length)?;
-                }
-                self.forget_shared();
-                Ok(placed?)
-            }
-            Err(stop @ Stop::Errno(_)) => {
-                memory.munmap(&mut machine, address, request.length)?;
-                Err(stop)
-            }
-            Err(stop) => Err(stop),
+        memory.mprotect(&mut machine, address, request.length, request.protection)?;
+        if is_shared {
+            memory.seal(address, request.length)?;
         }
+        if request.flags & map::FIXED == 0 || address == request.address {
+            return Ok(address);
+        }
+        let into_place = RemapRequest {
+            address,
+            length: request.length,
+            new_length: request.length,
+            flags: mremap::MAYMOVE | mremap::FIXED,
+            new_address: request.address,
+        };
+        Ok(memory.mremap(&mut machine, &into_place)?)
     }
 
     /// Maps memory that a file is to be copied into: in its place, or elsewhere where something is
@@ -198,14 +209,16 @@ impl Current<'_> {
         }
     }
 
-    /// What a descriptor of `/tmp` can map.
-    fn mappable_temporary(&self, fd: u64) -> Result<Stored, Errno> {
+    /// Whether a descriptor may map what is copied, as it was opened: EACCES where it may not.
+    fn check_mappable(&self, fd: u64, request: &MapRequest) -> Result<(), Errno> {
         let description = self.process.files.descriptors.get(fd)?;
-        match description.opened {
-            Opened::Temporary(..) if description.is_path() => Err(Errno::EBADF),
-            Opened::Temporary(..) if !description.reads() => Err(Errno::EACCES),
-            Opened::Temporary(open, _) => Ok(Stored::Temporary(open)),
-            _ => Err(Errno::EBADF),
+        let is_shared = request.flags & (map::SHARED | map::PRIVATE) != map::PRIVATE;
+        let stores = is_shared && request.protection & prot::WRITE != 0;
+        match description {
+            description if description.is_path() => Err(Errno::EBADF),
+            description if !description.reads() => Err(Errno::EACCES),
+            description if stores && !description.writes() => Err(Errno::EACCES),
+            _ => Ok(()),
         }
     }
 

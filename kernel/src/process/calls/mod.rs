@@ -22,6 +22,7 @@ mod metadata;
 mod node_file;
 mod path;
 mod peer;
+mod positions;
 mod random;
 mod ready;
 mod schedule;
@@ -34,12 +35,15 @@ mod thread;
 mod time;
 mod timer;
 mod usage;
+mod writes;
 
 use hearth_abi::errno::Errno;
 use hearth_abi::linux::at;
 use hearth_abi::sysno;
 use netstack::io::exit::MAX_UNKNOWN_CALLS;
 
+pub(super) use memory::Copied;
+pub(super) use positions::MOVING_MAX;
 pub(super) use shipped::Transfer;
 
 use super::current::Current;

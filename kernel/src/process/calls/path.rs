@@ -564,13 +564,24 @@ impl Current<'_> {
         {
             return Err(Errno::EBADF.into());
         }
-        if op != Op::Sync {
-            self.changed(fd, true);
-        }
-        let value = self.change_named(named, op, words)?;
         if op == Op::Sync {
-            self.changed(fd, false);
+            return self.synchronise(fd, named, words);
         }
+        self.changed(fd);
+        let value = self.change_named(named, op, words)?;
+        self.changed(fd);
+        Ok(value)
+    }
+
+    /// fsync and fdatasync. What is written meanwhile counts as not synchronised.
+    fn synchronise(&mut self, fd: u64, named: Named, words: [u64; 4]) -> Result<u64, Stop> {
+        let Opened::Shipped(file) = self.process.files.descriptors.get(fd)?.opened else {
+            return self.change_named(named, Op::Sync, words);
+        };
+        let before = self.process.files.origins.changes(file);
+        let before = *self.thread.progress().changes.get_or_insert(before);
+        let value = self.change_named(named, Op::Sync, words)?;
+        self.process.files.origins.synchronise(file, before);
         Ok(value)
     }
 

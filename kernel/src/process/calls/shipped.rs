@@ -1,10 +1,11 @@
-//! Calls that an I/O service carries out: shipping one, and moving the bytes of reads and writes.
+//! Calls that an I/O service carries out: shipping one, and moving the bytes of reads.
 //!
 //! When the service has died, calls under way fail with EIO. Files that were open are opened again
 //! when they are next used ([`Current::current`]), and a call that was not carried out is made once
 //! more.
 //!
 //! Neighbours: `shipping` has the calls under way, [`super::path`] the calls on names,
+//! [`super::writes`] what is special about writes,
 //! `kernel_core::files::Origins` how files are opened again.
 //!
 //! Invariant: a call that was shipped is not shipped again by the thread that waits for it, and a
@@ -25,6 +26,7 @@ use netstack::time::Instant;
 
 use super::buffers::Buffers;
 use super::cast_reads::FromCast;
+use super::writes::Long;
 use crate::process::current::Current;
 use crate::process::ending::Stop;
 use crate::process::thread::Progress;
@@ -33,7 +35,7 @@ use crate::time;
 
 /// Pieces of one read or write that are under way at once: enough that the link does not fall idle
 /// while one is carried out.
-const PIECES: usize = 4;
+pub(super) const PIECES: usize = 4;
 
 /// Bytes that each thread may move without a look at how much memory there is.
 const LITTLE_BYTES: usize = 4096;
@@ -46,18 +48,23 @@ pub(in crate::process) struct Transfer {
     held: Held,
     /// It moves the position of the description.
     moves: bool,
+    /// It writes.
+    writes: bool,
     /// Where in the file it begins.
     pub(super) base: u64,
     /// Bytes that were asked for, and that are done.
     pub(super) asked: u64,
     pub(super) done: u64,
     /// The pieces under way, in order: number of the call, bytes.
-    pieces: [Option<(u64, u32)>; PIECES],
+    pub(super) pieces: [Option<(u64, u32)>; PIECES],
     /// No more is asked for: the file has ended, or this error has come.
-    ended: bool,
+    pub(super) ended: bool,
     error: Option<Errno>,
     /// Of a file that is appended to: where it ends now.
-    end: Option<u64>,
+    pub(super) end: Option<u64>,
+    /// Bytes that are to be written, and the write of several pieces that the service knows of.
+    pub(super) total: Option<u64>,
+    pub(super) long: Option<Long>,
     /// Changes that were known when more was asked for than the program wants.
     changes: Option<u64>,
     /// When it began, in microseconds, and the changes that were known then.
@@ -71,7 +78,7 @@ pub(in crate::process) struct Transfer {
 }
 
 impl Transfer {
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.pieces.iter().flatten().count()
     }
 
@@ -81,7 +88,7 @@ impl Transfer {
         self.asked += u64::from(bytes);
     }
 
-    fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         self.pieces.rotate_left(1);
         self.pieces[PIECES - 1] = None;
     }
@@ -91,10 +98,16 @@ impl Transfer {
         for (number, _) in self.pieces.iter_mut().filter_map(Option::take) {
             shipping.forget(time::now(), number);
         }
-        self.asked = self.done;
+        self.ask_again();
     }
 
-    fn stop(&mut self, errno: Errno) {
+    /// Begins again behind what is done.
+    pub(super) fn ask_again(&mut self) {
+        self.asked = self.done;
+        self.long = None;
+    }
+
+    pub(super) fn stop(&mut self, errno: Errno) {
         self.ended = true;
         if self.done == 0 {
             self.error.get_or_insert(errno);
@@ -306,14 +319,15 @@ impl Current<'_> {
         if let Some(transfer) = progress.transfer {
             self.end_transfer(&transfer);
         }
+        self.leave_positions(progress.moving);
     }
 
-    /// What a descriptor refers to was changed, or (`is_changed` false) has been synchronised.
-    pub(super) fn changed(&mut self, fd: u64, is_changed: bool) {
+    /// What a descriptor refers to was changed.
+    pub(super) fn changed(&mut self, fd: u64) {
         if let Ok(description) = self.process.files.descriptors.get(fd)
             && let Opened::Shipped(shipped) = description.opened
         {
-            self.process.files.origins.change(shipped, is_changed);
+            self.process.files.origins.change(shipped);
         }
     }
 
@@ -325,43 +339,25 @@ impl Current<'_> {
         offset: Option<u64>,
         to: Buffers,
     ) -> Result<u64, Stop> {
-        self.move_shipped(fd, offset, |current, transfer| {
+        self.move_shipped(fd, offset, false, |current, transfer| {
             current.read_kept(transfer, to)?;
             current.find_cast(transfer);
             current.read_pieces(shipped, transfer, to)
         })
     }
 
-    /// write to what a service has open, where the description is, or at `offset`.
-    pub(super) fn write_shipped(
-        &mut self,
-        fd: u64,
-        shipped: Shipped,
-        offset: Option<u64>,
-        from: Buffers,
-    ) -> Result<u64, Stop> {
-        let written = self.move_shipped(fd, offset, |current, transfer| {
-            let origins = &mut current.process.files.origins;
-            origins.change(transfer.file, true);
-            current.write_pieces(shipped, transfer, from)
-        });
-        if !matches!(written, Err(Stop::Wait(_))) {
-            self.process.files.ahead.clear();
-        }
-        written
-    }
-
     /// Reads or writes; the description's position moves with it unless there is an offset. One
     /// call at a time moves it, as on Linux.
-    fn move_shipped(
+    pub(super) fn move_shipped(
         &mut self,
         fd: u64,
         offset: Option<u64>,
+        writes: bool,
         pieces: impl FnOnce(&mut Self, &mut Transfer) -> Result<(), Stop>,
     ) -> Result<u64, Stop> {
         let mut transfer = match self.transfer() {
             Some(transfer) => transfer,
-            None => self.begin_transfer(fd, offset)?,
+            None => self.begin_transfer(fd, offset, writes)?,
         };
         let outcome = pieces(self, &mut transfer);
         if let Err(stop @ Stop::Wait(_)) = outcome {
@@ -381,21 +377,31 @@ impl Current<'_> {
     }
 
     /// Begins a read or write; waits while another one moves the same position.
-    fn begin_transfer(&mut self, fd: u64, offset: Option<u64>) -> Result<Transfer, Stop> {
-        let descriptors = &mut self.process.files.descriptors;
+    fn begin_transfer(
+        &mut self,
+        fd: u64,
+        offset: Option<u64>,
+        writes: bool,
+    ) -> Result<Transfer, Stop> {
+        if offset.is_none() {
+            self.hold_positions(&[fd])?;
+        }
+        let files = &mut self.process.files;
+        let descriptors = &mut files.descriptors;
         let description = descriptors.get_mut(fd)?;
         let Opened::Shipped(file) = description.opened else {
             return Err(Errno::EBADF.into());
         };
-        if offset.is_none() && description.is_moving {
-            return Err(Stop::news());
-        }
-        description.is_moving |= offset.is_none();
         let base = offset.unwrap_or(description.position);
+        let held = descriptors.hold(fd)?;
+        if writes {
+            files.origins.begin_write(file);
+        }
         Ok(Transfer {
             file,
-            held: descriptors.hold(fd)?,
+            held,
             moves: offset.is_none(),
+            writes,
             base,
             asked: 0,
             done: 0,
@@ -403,6 +409,8 @@ impl Current<'_> {
             ended: false,
             error: None,
             end: None,
+            total: None,
+            long: None,
             changes: None,
             begun: (time::now().as_micros(), self.process.files.ahead.changes()),
             from_cast: None,
@@ -411,8 +419,8 @@ impl Current<'_> {
         })
     }
 
-    /// Ends a read or write: nobody waits for pieces that are still under way, others may move the
-    /// position, and the file is closed if no descriptor is left.
+    /// Ends a read or write: nobody waits for pieces that are still under way, and the file is
+    /// closed if no descriptor is left.
     fn end_transfer(&mut self, transfer: &Transfer) {
         if let Some(shipping) = self.services.shipping() {
             for (number, _) in transfer.pieces.iter().flatten() {
@@ -420,10 +428,8 @@ impl Current<'_> {
             }
         }
         self.tell_room();
-        let descriptors = &mut self.process.files.descriptors;
-        if transfer.moves {
-            descriptors.held(transfer.held).is_moving = false;
-            self.process.threads.wake_news();
+        if transfer.writes {
+            self.process.files.origins.end_write(transfer.file);
         }
         let gone = self.process.files.descriptors.let_go(transfer.held);
         self.let_go(gone);
@@ -547,65 +553,12 @@ impl Current<'_> {
         }
     }
 
-    fn write_pieces(
-        &mut self,
-        shipped: Shipped,
-        transfer: &mut Transfer,
-        from: Buffers,
-    ) -> Result<(), Stop> {
-        let wanted = self.bytes_of(from)?;
-        let appends = self.process.files.descriptors.held(transfer.held).appends();
-        // What is appended goes behind what was appended before.
-        let most = if appends { 1 } else { PIECES };
-        loop {
-            if let Some((_, _, reply)) = self.first_reply(transfer)? {
-                let asked = transfer.pieces[0].map_or(0, |(_, bytes)| bytes.into());
-                match result_of(&reply) {
-                    Ok(_) if transfer.ended => {}
-                    Ok(written) => {
-                        transfer.done += written.min(asked);
-                        transfer.ended = written < asked;
-                        let end = reply.output.first_chunk().copied();
-                        transfer.end = end.map(u64::from_le_bytes).or(transfer.end);
-                    }
-                    Err(errno) => transfer.stop(errno),
-                }
-                transfer.pop();
-                continue;
-            }
-            if let Some(bytes) = self.next_piece(transfer, wanted, most)? {
-                let Some(mut input) = zeroed(bytes as usize) else {
-                    if transfer.count() > 0 {
-                        return Err(Stop::news());
-                    }
-                    transfer.stop(Errno::ENOMEM);
-                    continue;
-                };
-                match self.gather(from, transfer.asked, &mut input) {
-                    Ok(()) => {}
-                    Err(Stop::Errno(errno)) => {
-                        transfer.stop(errno);
-                        continue;
-                    }
-                    Err(stop) => return Err(stop),
-                }
-                let call = Call::new(Op::Write, shipped.handle)
-                    .with_words([transfer.base + transfer.asked])
-                    .with_input(input)
-                    .with_room(if appends { END_BYTES } else { 0 });
-                self.ship_piece(transfer, call, bytes)?;
-                continue;
-            }
-            match transfer.count() {
-                0 => return Ok(()),
-                _ => return Err(Stop::news()),
-            }
-        }
-    }
-
     /// The reply to the first piece under way, if it is here: number, run, reply. Where no run of
     /// the service has carried the piece out, all pieces from it on are asked for once more.
-    fn first_reply(&mut self, transfer: &mut Transfer) -> Result<Option<(u64, u64, Reply)>, Stop> {
+    pub(super) fn first_reply(
+        &mut self,
+        transfer: &mut Transfer,
+    ) -> Result<Option<(u64, u64, Reply)>, Stop> {
         let Some((number, _)) = transfer.pieces[0] else {
             return Ok(None);
         };
@@ -621,7 +574,7 @@ impl Current<'_> {
     }
 
     /// Bytes of the next piece to ask for; `None`: none now.
-    fn next_piece(
+    pub(super) fn next_piece(
         &mut self,
         transfer: &mut Transfer,
         wanted: u64,
@@ -643,7 +596,12 @@ impl Current<'_> {
         }
     }
 
-    fn ship_piece(&mut self, transfer: &mut Transfer, call: Call, bytes: u32) -> Result<(), Stop> {
+    pub(super) fn ship_piece(
+        &mut self,
+        transfer: &mut Transfer,
+        call: Call,
+        bytes: u32,
+    ) -> Result<(), Stop> {
         if changes(&call) {
             self.process.files.ahead.clear();
         }
@@ -686,8 +644,6 @@ fn changes(call: &Call) -> bool {
     }
 }
 
-/// Bytes of the position that an appending write answers with.
-const END_BYTES: usize = 8;
 /// Bytes of what a call answers that opens a file.
 pub(super) const OPENED_LEN: usize = METADATA_LEN + BOOT_LEN;
 

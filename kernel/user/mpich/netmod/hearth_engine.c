@@ -18,14 +18,20 @@
 #define FULL_LOOKS 16
 /* How many operations one look has besides: the kernel goes through all of them at each packet. */
 #define SCAN 64
-/* Operations under way of each kind; what is beyond waits in the program. Each kind has a limit of
+/* Short packets are forgotten: the kernel keeps copies of up to 64 KiB of them until they have
+ * arrived. One without room there is an operation like all others, and is under way until it has
+ * arrived itself.
+ * Operations under way of each kind; what is beyond waits in the program. Each kind has a limit of
  * its own, so that two ranks full of sends to each other still receive, and data that nobody
  * receives yet holds up nothing else. All of them together are far from the 65,536 that the kernel
  * allows, whose heap they take.
  * Packets: the kernel announces what has no room at the other end again and again, so that more of
- * them cost time: with 1,024 tests/mpi/flood.c took half as long again, twice on a busy machine.
- * 64 KiB of them, 50 full ones, are what a rank keeps of another that does not call MPI. */
+ * them cost time: with 1,024 tests/mpi/flood.c took half as long again, twice on a busy machine. */
 #define PACKETS 64
+/* Packets that wait in the program, at most: about 6 MB. Who sends more waits until ranks that they
+ * are for have called MPI. With so many more the engine looks whether some have arrived. */
+#define WAITING 4096
+#define WAITING_MORE 16
 /* Nobody waits for a packet's end: a look has them when there are so many, and when others wait. */
 #define PACKETS_FEW 16
 /* Data that may find no receive: of each of them the kernel at the other end keeps a note. */
@@ -53,7 +59,7 @@
 /* And where one look has not all operations: the next has others. */
 #define PATIENCE_MANY 200
 
-enum work { SEND_PACKET, SEND_DATA, RECEIVE_DATA, BARRIER, EXCHANGE };
+enum work { SEND_PACKET, SEND_DATA, RECEIVE_DATA, REFUSE_DATA, BARRIER, EXCHANGE };
 
 /* An operation that the kernel has, or will get. A buffer of its own lies behind it. */
 struct task {
@@ -109,6 +115,12 @@ static struct {
     struct queue sends, receives;
     struct task *pool;          /* packets that nobody uses, each with room for the longest */
     int packets, bulks, unmatched, unmatched_limit, receives_under_way;
+    int waiting;                /* packets in `sends` */
+    int is_sending;             /* progress is made for room, inside a call that sends */
+
+    /* The packet that is being made, and how it is handed over. */
+    _Alignas(16) char packet[HEARTH_SHORT_BYTES];
+    struct hearth_operation packet_send, packet_receive;
 } engine;
 
 /* Ends all ranks: the others notice that this one is gone. */
@@ -133,14 +145,8 @@ static char *slot(int index)
 
 static void post_slot(int index)
 {
-    struct hearth_operation operation = {
-        .kind = HEARTH_RECEIVE,
-        .flags = HEARTH_FROM_ANY,
-        .context = HEARTH_AM_CONTEXT,
-        .receive = slot(index),
-        .receive_bytes = HEARTH_SHORT_BYTES,
-    };
-    long number = hearth_call_post(&operation);
+    engine.packet_receive.receive = slot(index);
+    long number = hearth_call_post(&engine.packet_receive);
     if (number < 0)
         give_up("a receive was refused", number);
     engine.ring_request[index] = (uint32_t) number;
@@ -190,6 +196,18 @@ int hearth_engine_begin(void)
     engine.sent = (struct set) {0, engine.sent_number, engine.sent_task};
     long error = hearth_call_self(&engine.self);
     MPIR_ERR_CHKANDJUMP(error < 0, mpi_errno, MPI_ERR_OTHER, "**other");
+    engine.packet_send = (struct hearth_operation) {
+        .kind = HEARTH_SEND,
+        .flags = HEARTH_FORGET,
+        .context = HEARTH_AM_CONTEXT,
+        .send = engine.packet,
+    };
+    engine.packet_receive = (struct hearth_operation) {
+        .kind = HEARTH_RECEIVE,
+        .flags = HEARTH_FROM_ANY,
+        .context = HEARTH_AM_CONTEXT,
+        .receive_bytes = HEARTH_SHORT_BYTES,
+    };
     engine.unmatched_limit = MPL_MIN(UNMATCHED, UNMATCHED_OF_ALL / (int) engine.self.size);
     engine.look = 1;
     engine.ring = MPL_malloc(RING * HEARTH_SHORT_BYTES, MPL_MEM_BUFFER);
@@ -217,6 +235,7 @@ static int begin(struct task *task)
             operation.send = task->data;
             operation.send_bytes = task->bytes;
             break;
+        case REFUSE_DATA:
         case RECEIVE_DATA:
             operation.kind = HEARTH_RECEIVE;
             operation.receive = task->data;
@@ -265,6 +284,7 @@ static void begin_what_may(struct queue *queue)
         }
         if (!begin(task))
             return;
+        engine.waiting -= task->work == SEND_PACKET;
         queue->first = next;
         if (!next)
             queue->end = &queue->first;
@@ -274,6 +294,7 @@ static void begin_what_may(struct queue *queue)
 static void enqueue(struct queue *queue, struct task *task)
 {
     engine.naps = 0;
+    engine.waiting += task->work == SEND_PACKET;
     task->next = NULL;
     *queue->end = task;
     queue->end = &task->next;
@@ -312,7 +333,7 @@ static struct task *new_task(enum work work, int rank, uint32_t tag, size_t buff
     if (work == SEND_DATA) {
         task->under_way = &engine.bulks;
         task->limit = BULKS;
-    } else if (work == RECEIVE_DATA) {
+    } else if (work == RECEIVE_DATA || work == REFUSE_DATA) {
         task->under_way = &engine.receives_under_way;
         task->limit = RECEIVES;
     }
@@ -326,6 +347,76 @@ void hearth_engine_exchange(const struct hearth_operation *operation,
     memcpy(task->data, operation, sizeof(*operation));
     task->exchange = exchange;
     enqueue(&engine.sends, task);
+}
+
+/* Whether the kernel has taken the packet: then nothing of it is left to do here. Behind packets that
+ * wait it may not go. */
+static int has_taken(int to, size_t bytes)
+{
+    if (engine.sends.first)
+        return 0;
+    engine.packet_send.rank = (uint32_t) to;
+    engine.packet_send.send_bytes = bytes;
+    long result = hearth_call_post(&engine.packet_send);
+    if (result == HEARTH_EAGAIN || result == HEARTH_ENOMEM)
+        return 0;
+    if (result == HEARTH_ELOST && !engine.ending)
+        lost((uint32_t) to);
+    if (result < 0 && result != HEARTH_ELOST)
+        give_up("a message was refused", result);
+    engine.naps = 0;
+    return 1;
+}
+
+/* Sends that find no room follow each other here without any other call of MPI. */
+static int make_room(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+    if (engine.inside || engine.waiting == 0
+        || (engine.waiting % WAITING_MORE && engine.waiting < WAITING))
+        return MPI_SUCCESS;
+    engine.is_sending = 1;
+    engine.vain_looks = 0;
+    mpi_errno = hearth_engine_progress(0);
+    while (mpi_errno == MPI_SUCCESS && engine.waiting >= WAITING)
+        mpi_errno = hearth_engine_progress(1);
+    engine.is_sending = 0;
+    return mpi_errno;
+}
+
+/* Sends the packet that was made. */
+static int send_packet(int to, size_t bytes)
+{
+    if (has_taken(to, bytes))
+        return MPI_SUCCESS;
+    struct task *task = new_task(SEND_PACKET, to, 0, bytes);
+    memcpy(task->data, engine.packet, bytes);
+    enqueue(&engine.sends, task);
+    return make_room();
+}
+
+/* Begins a packet; where the data goes in it. */
+static char *make_packet(int handler, const void *header, MPI_Aint header_bytes, uint32_t data_tag,
+                         MPI_Aint data_bytes)
+{
+    struct hearth_am_header *ours = (struct hearth_am_header *) engine.packet;
+    *ours = (struct hearth_am_header) {
+        .handler = (uint16_t) handler,
+        .header_bytes = (uint16_t) header_bytes,
+        .data_tag = data_tag,
+        .data_bytes = (uint64_t) data_bytes,
+    };
+    memcpy(ours + 1, header, header_bytes);
+    return (char *) (ours + 1) + header_bytes;
+}
+
+int hearth_engine_send_short(int world_rank, const MPIDIG_hdr_t * header, const void *data,
+                             MPI_Aint data_bytes)
+{
+    char *at = make_packet(MPIDIG_SEND, header, sizeof(*header), 0, data_bytes);
+    if (data_bytes)
+        memcpy(at, data, data_bytes);
+    return send_packet(world_rank, at + data_bytes - engine.packet);
 }
 
 /* 0 says that there is no such message. */
@@ -348,19 +439,8 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
     MPIR_Assert(header_bytes <= HEARTH_AM_ROOM);
     int is_short = header_bytes + data_bytes <= HEARTH_AM_ROOM;
 
-    struct hearth_am_header ours = {
-        .handler = (uint16_t) handler,
-        .header_bytes = (uint16_t) header_bytes,
-        .data_tag = is_short ? 0 : next_data_tag(),
-        .data_bytes = (uint64_t) data_bytes,
-    };
-    size_t bytes = sizeof(ours) + header_bytes + (is_short ? data_bytes : 0);
-    struct task *packet = new_task(SEND_PACKET, world_rank, 0, bytes);
-    char *at = packet->data;
-    memcpy(at, &ours, sizeof(ours));
-    at += sizeof(ours);
-    memcpy(at, header, header_bytes);
-    at += header_bytes;
+    uint32_t data_tag = is_short ? 0 : next_data_tag();
+    char *at = make_packet(handler, header, header_bytes, data_tag, data_bytes);
     if (is_short && is_contiguous && data_bytes) {
         memcpy(at, MPIR_get_contig_ptr(data, lower_bound), data_bytes);
     } else if (is_short && data_bytes) {
@@ -368,13 +448,17 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
         MPIR_ERR_CHECK(mpi_errno);
     }
     if (is_short) {
-        enqueue(&engine.sends, packet);
+        mpi_errno = send_packet(world_rank, at + data_bytes - engine.packet);
+        MPIR_ERR_CHECK(mpi_errno);
         /* The data is in the packet: the request is done. */
         if (sreq)
             mpi_errno = MPIDIG_global.origin_cbs[handler] (sreq);
         goto fn_exit;
     }
-    struct task *bulk = new_task(SEND_DATA, world_rank, ours.data_tag,
+    size_t bytes = at - engine.packet;
+    struct task *packet = new_task(SEND_PACKET, world_rank, 0, bytes);
+    memcpy(packet->data, engine.packet, bytes);
+    struct task *bulk = new_task(SEND_DATA, world_rank, data_tag,
                                  is_contiguous ? 0 : data_bytes);
     if (is_contiguous) {
         bulk->data = MPIR_get_contig_ptr(data, lower_bound);
@@ -393,6 +477,7 @@ int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint
     }
     packet->bulk = bulk;
     enqueue(&engine.sends, packet);
+    mpi_errno = make_room();
   fn_exit:
     return mpi_errno;
   fn_fail:
@@ -412,6 +497,19 @@ int hearth_engine_receive(MPIR_Request * rreq)
     void *room = NULL;
     MPI_Aint room_bytes = 0, bytes = (MPI_Aint) from->data_bytes;
 
+    /* Of a message that does not fit nothing is received, and the request has the error already. */
+    if (MPIDIG_REQUEST(rreq, req->recv_async).recv_type == MPIDIG_RECV_DATATYPE) {
+        MPIR_Datatype_get_size_macro(MPIDIG_REQUEST(rreq, datatype), room_bytes);
+        room_bytes *= MPIDIG_REQUEST(rreq, count);
+        if (room_bytes < bytes) {
+            MPIR_STATUS_SET_COUNT(rreq->status, room_bytes);
+            struct task *task = new_task(REFUSE_DATA, from->rank, from->data_tag, 0);
+            task->bytes = 0;
+            task->request = rreq;
+            enqueue(&engine.receives, task);
+            return MPI_SUCCESS;
+        }
+    }
     MPIDIG_get_recv_data(&is_contiguous, &is_gpu, &room, &room_bytes, rreq);
     int is_straight = is_contiguous && room_bytes >= bytes;
     struct task *task = new_task(RECEIVE_DATA, from->rank, from->data_tag, is_straight ? 0 : bytes);
@@ -455,7 +553,8 @@ static int finish(struct task *task, const struct hearth_status *status)
     if (status->error == HEARTH_ELOST) {
         if (!engine.ending)
             lost(status->rank);
-    } else if (status->error && task->work != EXCHANGE) {
+    } else if (status->error && task->work != EXCHANGE
+               && !(task->work == REFUSE_DATA && status->error == HEARTH_EMSGSIZE)) {
         give_up("a message failed", status->error);
     }
     switch (task->work) {
@@ -468,6 +567,8 @@ static int finish(struct task *task, const struct hearth_status *status)
             MPIDIG_recv_setup(task->request);
             if (task->has_buffer)
                 MPIDIG_recv_copy_seg(task->data, task->bytes, task->request);
+            /* fall through */
+        case REFUSE_DATA:
             mpi_errno = MPIDIG_REQUEST(task->request, req->target_cmpl_cb) (task->request);
             break;
         case BARRIER:
@@ -604,7 +705,7 @@ static unsigned long patience_of(int blocking, uint64_t began)
 {
     uint64_t between = began - engine.looked_at, took = __rdtsc() - began;
     engine.vain_looks = between < took ? engine.vain_looks + 1 : 0;
-    if (MPIR_ThreadInfo.isThreaded)
+    if (MPIR_ThreadInfo.isThreaded && !engine.is_sending)
         return 0;
     if (blocking)
         return PATIENCE_ALONE;
@@ -662,7 +763,7 @@ int hearth_engine_progress(int blocking)
     engine.inside = 0;
     /* MPICH's own yield leaves a thread that wants the lock no time to take it. */
     int is_vain = found == 0 && (blocking || engine.vain_looks >= VAIN_LOOKS);
-    if (is_vain && MPIR_ThreadInfo.isThreaded)
+    if (is_vain && MPIR_ThreadInfo.isThreaded && !engine.is_sending)
         nap();
     engine.looked_at = __rdtsc();
     return mpi_errno;

@@ -107,6 +107,9 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_rank_is_local(int rank, MPIR_Comm * comm)
 }
 
 /* All but these. */
+#define MPIDI_NM_mpi_isend hearth_own_isend
+#define MPIDI_NM_isend_coll hearth_own_isend_coll
+#define MPIDI_NM_mpi_allreduce hearth_own_allreduce
 #define MPIDI_NM_mpi_alltoall hearth_own_alltoall
 #define MPIDI_NM_mpi_alltoallv hearth_own_alltoallv
 #define MPIDI_NM_mpi_alltoallw hearth_own_alltoallw
@@ -114,12 +117,82 @@ MPL_STATIC_INLINE_PREFIX int MPIDI_NM_rank_is_local(int rank, MPIR_Comm * comm)
 #define MPIDI_NM_mpi_ialltoallv hearth_own_ialltoallv
 #define MPIDI_NM_mpi_ialltoallw hearth_own_ialltoallw
 #include "../include/netmod_am_fallback.h"
+#undef MPIDI_NM_mpi_isend
+#undef MPIDI_NM_isend_coll
+#undef MPIDI_NM_mpi_allreduce
 #undef MPIDI_NM_mpi_alltoall
 #undef MPIDI_NM_mpi_alltoallv
 #undef MPIDI_NM_mpi_alltoallw
 #undef MPIDI_NM_mpi_ialltoall
 #undef MPIDI_NM_mpi_ialltoallv
 #undef MPIDI_NM_mpi_ialltoallw
+
+/* A message in one piece that fits its packet: its request is one that is done. Whether it was. */
+MPL_STATIC_INLINE_PREFIX bool hearth_isend_short(const void *buf, MPI_Aint count,
+                                                 MPI_Datatype datatype, int rank, int tag,
+                                                 MPIR_Comm * comm, int context_offset,
+                                                 MPIR_Request ** request, MPIR_Errflag_t errflag,
+                                                 int *mpi_errno)
+{
+    int is_contiguous;
+    MPI_Aint bytes, lower_bound;
+    MPIR_Datatype *type;
+
+    MPIDI_Datatype_get_info(count, datatype, is_contiguous, bytes, type, lower_bound);
+    if (*request || !is_contiguous || bytes > HEARTH_AM_ROOM - (MPI_Aint) sizeof(MPIDIG_hdr_t))
+        return false;
+    MPIDIG_hdr_t header = {
+        .src_rank = comm->rank,
+        .tag = tag,
+        .context_id = comm->context_id + context_offset,
+        .error_bits = errflag,
+        .data_sz = bytes,
+    };
+    MPID_THREAD_CS_ENTER(VCI, MPIDI_VCI(0).lock);
+    *mpi_errno = hearth_engine_send_short(hearth_world_rank(comm, rank), &header,
+                                          MPIR_get_contig_ptr(buf, lower_bound), bytes);
+    MPID_THREAD_CS_EXIT(VCI, MPIDI_VCI(0).lock);
+    *request = MPIR_Request_create_complete(MPIR_REQUEST_KIND__SEND);
+    return true;
+}
+
+MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_isend(const void *buf, MPI_Aint count,
+                                                MPI_Datatype datatype, int rank, int tag,
+                                                MPIR_Comm * comm, int context_offset,
+                                                MPIDI_av_entry_t * addr, MPIR_Request ** request)
+{
+    int mpi_errno;
+    if (hearth_isend_short(buf, count, datatype, rank, tag, comm, context_offset, request,
+                           MPIR_ERR_NONE, &mpi_errno))
+        return mpi_errno;
+    return hearth_own_isend(buf, count, datatype, rank, tag, comm, context_offset, addr, request);
+}
+
+MPL_STATIC_INLINE_PREFIX int MPIDI_NM_isend_coll(const void *buf, MPI_Aint count,
+                                                 MPI_Datatype datatype, int rank, int tag,
+                                                 MPIR_Comm * comm, int context_offset,
+                                                 MPIDI_av_entry_t * addr, MPIR_Request ** request,
+                                                 MPIR_Errflag_t * errflag)
+{
+    int mpi_errno;
+    if (hearth_isend_short(buf, count, datatype, rank, tag, comm, context_offset, request, *errflag,
+                           &mpi_errno))
+        return mpi_errno;
+    return hearth_own_isend_coll(buf, count, datatype, rank, tag, comm, context_offset, addr,
+                                 request, errflag);
+}
+
+MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_allreduce(const void *sendbuf, void *recvbuf,
+                                                    MPI_Aint count, MPI_Datatype datatype,
+                                                    MPI_Op op, MPIR_Comm * comm,
+                                                    MPIR_Errflag_t * errflag)
+{
+    if (HANDLE_IS_BUILTIN(datatype) && comm->comm_kind == MPIR_COMM_KIND__INTRACOMM
+        && comm->local_size <= HEARTH_ALLREDUCE_RANKS
+        && count * MPIR_Datatype_get_basic_size(datatype) <= HEARTH_ALLREDUCE_BYTES)
+        return hearth_reduce_few(sendbuf, recvbuf, count, datatype, op, comm, errflag);
+    return hearth_own_allreduce(sendbuf, recvbuf, count, datatype, op, comm, errflag);
+}
 
 MPL_STATIC_INLINE_PREFIX int MPIDI_NM_mpi_alltoall(const void *sendbuf, MPI_Aint sendcount,
                                                    MPI_Datatype sendtype, void *recvbuf,

@@ -42,6 +42,9 @@ int hearth_engine_end(void);
 int hearth_engine_send(int world_rank, int handler, const void *header, MPI_Aint header_bytes,
                        const void *data, MPI_Aint count, MPI_Datatype datatype,
                        MPIR_Request * sreq);
+/* Sends a message of MPI that fits its packet: it is done when this returns. */
+int hearth_engine_send_short(int world_rank, const MPIDIG_hdr_t * header, const void *data,
+                             MPI_Aint data_bytes);
 struct hearth_operation;
 struct hearth_exchange;
 /* Begins an exchange of the kernel; hearth_exchange_done is called at its end. */
@@ -54,6 +57,14 @@ int hearth_engine_may_send(MPI_Aint header_bytes, MPI_Aint data_bytes);
 int hearth_engine_receive(MPIR_Request * rreq);
 /* Carries out what has arrived; waits a while for something where `blocking`. */
 int hearth_engine_progress(int blocking);
+
+/* Ranks and bytes up to which MPI_Allreduce has all values at each rank: the last packet of a rank
+ * has half of them. */
+#define HEARTH_ALLREDUCE_RANKS 128
+#define HEARTH_ALLREDUCE_BYTES 8
+/* MPI_Allreduce of so few bytes of a predefined datatype. */
+int hearth_reduce_few(const void *sendbuf, void *recvbuf, MPI_Aint count, MPI_Datatype datatype,
+                     MPI_Op op, MPIR_Comm * comm, MPIR_Errflag_t * errflag);
 
 /* A block of an exchange: what a rank sends to another, or has from it. */
 struct hearth_block {

@@ -10,6 +10,7 @@
 
 #include "hearth_engine.c"
 #include "hearth_exchange.c"
+#include "hearth_reduce.c"
 
 int MPIDI_STUBNM_init_local(int *tag_bits)
 {

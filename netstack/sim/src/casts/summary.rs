@@ -9,7 +9,7 @@
 //!
 //! Invariant: what is counted here is counted by the simulator, not by the engines.
 
-use netstack::broadcast::wire::DATA_OVERHEAD;
+use netstack::broadcast::wire::{DATA_OVERHEAD, SEALED_OVERHEAD};
 use netstack::broadcast::{FRAGMENT, Message, Object, Packet};
 use netstack::wire::datagram::Kind;
 use serde_json::{Value, json};
@@ -20,13 +20,20 @@ use crate::net::{NEVER, Net};
 use crate::setup::SLOW_FACTOR;
 use crate::summary::limit_ns;
 
-/// Bytes before the fragment in a DATA datagram.
-const DATA_HEADER: u32 = DATA_OVERHEAD as u32;
-
 /// Bytes of payload of a DATA datagram; None: it is something else.
 pub(super) fn data_payload(datagram: &[u8]) -> Option<u32> {
-    let is_data = matches!(datagram, [_, _, _, kind, ..] if *kind == Kind::CastData as u8);
-    is_data.then(|| (datagram.len() as u32).saturating_sub(DATA_HEADER))
+    let kind = *datagram.get(3)?;
+    let sealed = kind == Kind::CastSealedData as u8;
+    let is_data = sealed || kind == Kind::CastData as u8;
+    is_data.then(|| (datagram.len() as u32).saturating_sub(overhead(sealed)))
+}
+
+/// Bytes around the fragment in a DATA datagram.
+fn overhead(sealed: bool) -> u32 {
+    match sealed {
+        true => SEALED_OVERHEAD as u32,
+        false => DATA_OVERHEAD as u32,
+    }
 }
 
 /// What stations sent.
@@ -58,12 +65,15 @@ impl Traffic {
     ) -> Train {
         if let (
             Message::Data {
-                block, fragments, ..
+                block,
+                fragments,
+                sealed,
+                ..
             },
             Some(object),
         ) = (&packet.message, object)
         {
-            let (payload, wire) = data_bytes(object, *block, *fragments);
+            let (payload, wire) = data_bytes(object, *block, *fragments, overhead(*sealed));
             self.data_datagrams += u64::from(fragments.count_ones());
             self.data_wire_bytes += u64::from(wire);
             if from_control {
@@ -105,17 +115,17 @@ impl Traffic {
 }
 
 /// Bytes of payload and bytes on the wire of some fragments of a block.
-fn data_bytes(object: &Object, block: u32, fragments: u64) -> (u32, u32) {
+fn data_bytes(object: &Object, block: u32, fragments: u64, overhead: u32) -> (u32, u32) {
     let length = object.length(block) as u32;
     let last = length.div_ceil(FRAGMENT as u32).saturating_sub(1);
     let full = fragments & !(1_u64 << last);
     let count = full.count_ones();
     let mut payload = count * FRAGMENT as u32;
-    let mut wire = count * frame_bytes(DATA_HEADER + FRAGMENT as u32);
+    let mut wire = count * frame_bytes(overhead + FRAGMENT as u32);
     if fragments >> last & 1 != 0 {
         let rest = length - last * FRAGMENT as u32;
         payload += rest;
-        wire += frame_bytes(DATA_HEADER + rest);
+        wire += frame_bytes(overhead + rest);
     }
     (payload, wire)
 }

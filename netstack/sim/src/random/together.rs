@@ -148,7 +148,12 @@ fn fault(rng: &mut Rng, setup: &mut Setup) {
         }
         11 => (Fault::Stop(node), Some(Fault::Continue(node))),
         12 => (Fault::Compute(node), Some(Fault::Idle(node))),
-        13 => (Fault::Jump(host, rng.below(12_000_000)), None),
+        13 => {
+            // Half of them back, by no more than what a machine may be silent for and lives.
+            let by = rng.below(12_000_000) as i64;
+            let by = if by % 2 == 0 { by } else { -by / 6 };
+            (Fault::Jump(host, by), None)
+        }
         14 => (Fault::Corrupt(node), None),
         15 => {
             let cast = rng.below(setup.casts.len() as u64) as usize;

@@ -29,8 +29,9 @@ impl World {
             }
             Fault::Idle(node) => self.net.hosts[node as usize].computes = false,
             Fault::Continue(node) => self.net.hosts[node as usize].stopped = false,
-            Fault::Jump(host, ahead_us) => {
-                self.net.hosts[host as usize].clock.offset_us += ahead_us;
+            Fault::Jump(host, by_us) => {
+                let now = self.net.now();
+                self.net.hosts[host as usize].clock.jump(now, by_us);
             }
             Fault::Heal => self.heal()?,
             Fault::KillCp(number) => {

@@ -10,8 +10,9 @@ use super::serving::Train;
 use super::{Cast, CastEvent, Consent, Io};
 use crate::broadcast::event::CastCounters;
 use crate::broadcast::message::{MemberIndex, Message, Packet, Setup};
+use crate::broadcast::outbox::Outbox;
 use crate::broadcast::tests::{Memory, RATE, content, mesh_of, object, peer};
-use crate::broadcast::{FRAGMENT, Lists, Part, Peer, Scheme};
+use crate::broadcast::{FRAGMENT, Lists, Part, Scheme};
 use crate::ids::CastId;
 use crate::rng::Rng;
 use crate::time::{Instant, Micros};
@@ -25,12 +26,14 @@ const BLOCK_LOG2: u8 = 13;
 pub(super) struct Alone {
     pub cast: Cast,
     pub now: Instant,
+    /// Right blocks come in datagrams that are sealed.
+    pub sealed: bool,
     content: Vec<u8>,
     lists: Lists,
     last_data: Instant,
     memory: Memory,
     rng: Rng,
-    outbox: VecDeque<(Peer, Packet)>,
+    outbox: Outbox,
     counters: CastCounters,
     events: VecDeque<(CastId, CastEvent)>,
 }
@@ -58,12 +61,13 @@ impl Alone {
         Alone {
             cast: Cast::new(CastId(1), Arc::new(setup), me, now, BUFFERS, RATE),
             now,
+            sealed: false,
             content,
             lists,
             last_data: Instant::ZERO,
             memory: Memory::default(),
             rng: Rng::new(1),
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             counters: CastCounters::default(),
             events: VecDeque::new(),
         }
@@ -96,7 +100,7 @@ impl Alone {
 
     /// What was sent since the last call.
     pub(super) fn sent(&mut self) -> Vec<Message> {
-        let sent = self.outbox.drain(..);
+        let sent = core::iter::from_fn(|| self.outbox.pop_front());
         sent.map(|(_, packet)| packet.message).collect()
     }
 
@@ -122,15 +126,30 @@ impl Alone {
     }
 
     /// A whole block of wrong bytes comes.
-    pub(super) fn wrong_block(&mut self, block: u32, from: MemberIndex) {
+    pub(super) fn wrong_block(&mut self, block: u32, from: MemberIndex, sealed: bool) {
+        self.wrong_fragments(block, u64::MAX, from, sealed);
+    }
+
+    /// These datagrams of a block come, with wrong bytes.
+    pub(super) fn wrong_fragments(
+        &mut self,
+        block: u32,
+        which: u64,
+        from: MemberIndex,
+        sealed: bool,
+    ) {
         let object = &self.cast.setup.object;
         let bytes = alloc::vec![0x5a; object.length(block)];
         for (index, fragment) in bytes.chunks(FRAGMENT).enumerate() {
+            if which >> index & 1 == 0 {
+                continue;
+            }
             let train = Train {
                 to: from,
                 block,
                 fragments: 1 << index,
                 held: Micros::ZERO,
+                sealed,
             };
             self.with(|cast, io| cast.receive(train, Some(fragment), io));
         }
@@ -154,6 +173,7 @@ impl Alone {
                 block,
                 fragments: 1 << index,
                 held: Micros(held),
+                sealed: self.sealed,
             };
             self.with(|cast, io| cast.receive(train, Some(fragment), io));
         }

@@ -13,7 +13,8 @@
 //! to ask for, nobody waits for one peer where another one is idle: every wait is short then.
 //!
 //! Invariant: no more blocks are asked for than there are reassembly buffers, and no more fragments
-//! than the station may have on their way; what comes though it was given up counts beside.
+//! than the station may have on their way. What comes though nobody was asked for it, or not any
+//! more, has half of the buffers at most, and gives them to what is asked for.
 
 mod answering;
 mod asked;
@@ -28,14 +29,19 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
+use super::way::COVERED;
 use super::{Cast, Consent, Io};
 use crate::broadcast::bitmap::Bitmap;
-use crate::broadcast::message::{Blocks, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants};
-use crate::broadcast::pacer::Pace;
+use crate::broadcast::message::{
+    Blocks, MAX_LISTED, MemberIndex, Message, PAGE_PEERS, WantedBlock, Wants,
+};
+use crate::broadcast::pace::Pace;
 use crate::broadcast::plan::{Next, Trouble};
 use crate::broadcast::suspects::Suspicion;
-use crate::broadcast::{FRAGMENT, LIST_BYTES, Part};
+use crate::broadcast::{FRAGMENT, LIST_BYTES, MAX_MEMBERS, Part};
 use crate::time::{Instant, Micros};
+use crate::transport::rtt::LONGEST;
+use crate::transport::window;
 use asked::{Asked, State};
 use link::Link;
 
@@ -44,19 +50,22 @@ use link::Link;
 /// [`super::way`].
 pub(in crate::broadcast) const WINDOW: u32 = 16;
 /// The same for a member to which blocks come slowly, requests that wait for their turn included:
-/// what is sent to it at once must fit its port.
-const NARROW_WINDOW: u32 = 10;
-/// Blocks that may be asked for at a time, waiting ones included.
-const MAX_ASKED: usize = 1024;
-/// Buffers where the user names no number: two blocks of every row of a large grid.
+/// what is sent to it at once must fit its port. Blocks of 8 KiB take 88 KB, a third of a port of
+/// 256 KB.
+const NARROW_WINDOW: u32 = COVERED as u32;
+/// Blocks that may be asked for at a time, waiting ones included: more than two of every row of the
+/// largest grid, which has 363.
+pub(super) const MAX_ASKED: usize = 1024;
+/// Buffers where the user names no number: two blocks of each of the 128 rows of a grid of 16,512.
 const USUAL_BUFFERS: usize = 256;
-/// Faults of programs that wait to be asked for.
-const MAX_WANTED: usize = 64;
-/// First guess of the time to the first sign of life, in block times.
-const FIRST_GUESS: u64 = 64;
-/// A train that stopped in the middle is given so many block times, one that is complete but for
-/// holes so many.
-const STALLED: u64 = 16;
+/// Faults of programs that wait to be asked for: one of each rank of a node.
+const MAX_WANTED: usize = crate::RANKS_PER_NODE_MAX as usize;
+/// First guess of the time to the first sign of life, in block times: that of a server whom four
+/// others have asked for a window each.
+const FIRST_GUESS: u64 = 4 * WINDOW as u64;
+/// A train that stopped in the middle is given so many block times, a window, and one that is
+/// complete but for holes so many: the block behind it shows that nothing more comes.
+const STALLED: u64 = WINDOW as u64;
 const HOLES: u64 = 2;
 /// Block times until a peer that did not know the cast is asked again, and how often it is.
 const UNKNOWN_AGAIN: u64 = 24;
@@ -65,31 +74,33 @@ const UNKNOWN_TRIES: u8 = 40;
 const MAX_UNKNOWN_BACKOFF: u32 = 8;
 /// It is the end when so many times what lacks has arrived.
 const LAST_SHARE: u32 = 16;
-/// Attempts at the end after which a peer that says nothing is left alone.
+/// Attempts at the end after which a peer that says nothing is left alone: where one datagram in a
+/// hundred is lost, request or answer, two are in vain once in 2,500 times.
 const LAST_ATTEMPTS: u8 = 2;
-/// A block that is expected so many blocks before or after now may be on its way: it is not named
-/// again.
-const MAYBE_COMING: u32 = 20;
+/// A block that is expected so many blocks before or after now may be on its way, which takes
+/// [`COVERED`] there and as many back: it is not named again.
+const MAYBE_COMING: u32 = 2 * COVERED as u32;
 /// Whoever is farther away than this, in blocks, is not taken for slow before it is measured.
 const FAR: u32 = 14;
-/// The least of the window and of what may be asked for where many casts share them.
-const LEAST_WINDOW: u32 = 2;
-const LEAST_ASKED: usize = 4;
+/// The least of the window and of what may be asked for where many casts share them: the blocks
+/// that one message names.
+const LEAST_WINDOW: u32 = window::LEAST;
+const LEAST_ASKED: usize = MAX_LISTED;
 /// As long as nothing at all was heard the others may be this far away, there and back: before, no
 /// request is taken for lost.
 const FARTHEST: Micros = Micros::from_millis(20);
 /// Doublings of the time-out.
 const MAX_BACKOFF: u32 = 5;
-/// Longest time-out for a sign of life.
-const LONGEST: Micros = Micros::from_secs(2);
 /// Members that are silent are left alone for so many times what a request may wait, at first;
 /// those that are late for so many.
 const SILENT_FOR: u64 = 16;
 const LATE_FOR: u64 = 2;
 /// A request may be late by this part of all blocks that have arrived.
 const LATE_SHARE: u32 = 32;
-/// Every so many blocks late ones are looked for.
-const LOOK_EVERY: u32 = 8;
+/// Every so many blocks late ones are looked for: twice in a window.
+const LOOK_EVERY: u32 = WINDOW / 2;
+
+const _: () = assert!(MAX_ASKED > 2 * (MAX_MEMBERS.isqrt() as usize + 1));
 
 /// Fragments, and those of the whole block.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +117,8 @@ pub(crate) struct Pull {
     entries: Vec<Asked>,
     pub(super) asked: Bitmap,
     in_window: u32,
+    /// Entries of what nobody was asked for.
+    unasked: usize,
     /// Requests that wait for their turn at a peer that has the block.
     queued: u32,
     /// How fast blocks come here.
@@ -153,6 +166,7 @@ impl Pull {
             blocks: Vec::new(),
             entries: Vec::new(),
             asked: Bitmap::new(blocks),
+            unasked: 0,
             in_window: 0,
             queued: 0,
             link: Link::new(block_bytes),
@@ -189,6 +203,7 @@ impl Pull {
         self.blocks = Vec::new();
         self.entries = Vec::new();
         self.asked = Bitmap::new(length);
+        self.unasked = 0;
         self.in_window = 0;
         self.queued = 0;
         self.under_way = 0;
@@ -219,13 +234,13 @@ impl Pull {
         };
         // The list that others wait for does not wait for them in turn: they are not under way, and
         // the limit was higher once.
-        let waiting = |entry: &&Asked| entry.state == State::Unchecked;
+        let waiting = |entry: &&Asked| entry.state == State::Unchecked && !entry.unasked;
         let here = match self.wanted.is_empty() {
             true => 0,
             false => self.entries.iter().filter(waiting).count(),
         };
         let room = room && self.under_way + self.block_fragments <= self.most_under_way;
-        room && self.entries.len() - here < self.limit && self.entries.len() < self.buffers
+        room && self.asked_for() - here < self.limit && self.asked_for() < self.buffers
     }
 
     /// The scheme never has more under way.
@@ -270,12 +285,17 @@ impl Pull {
 
     /// A block that is asked for now comes after those that are asked for.
     fn next_expected(&self) -> u32 {
-        self.arrived + self.entries.len() as u32
+        self.arrived + self.asked_for() as u32
+    }
+
+    /// Blocks of which something is here, or asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Blocks asked for.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    fn asked_for(&self) -> usize {
+        self.entries.len() - self.unasked
     }
 
     /// Blocks that occupy memory.
@@ -290,11 +310,11 @@ impl Pull {
 
     fn set_state(&mut self, at: usize, state: State) {
         let entry = &mut self.entries[at];
-        self.in_window -= u32::from(entry.state.fills_window());
-        self.in_window += u32::from(state.fills_window());
+        self.in_window -= u32::from(entry.fills_window());
         self.queued -= u32::from(entry.state == State::QUEUED);
         self.queued += u32::from(state == State::QUEUED);
         entry.state = state;
+        self.in_window += u32::from(entry.fills_window());
     }
 
     fn set_deadline(&mut self, at: usize, deadline: Instant) {
@@ -304,9 +324,12 @@ impl Pull {
 
     fn insert(&mut self, block: u32, entry: Asked) {
         self.next_deadline = self.next_deadline.min(entry.deadline);
-        self.in_window += u32::from(entry.state.fills_window());
-        self.under_way += entry.missing.count_ones();
-        self.asked.insert(block);
+        self.in_window += u32::from(entry.fills_window());
+        self.under_way += entry.under_way();
+        match entry.unasked {
+            true => self.unasked += 1,
+            false => _ = self.asked.insert(block),
+        }
         self.blocks.push(block);
         self.entries.push(entry);
     }
@@ -314,24 +337,46 @@ impl Pull {
     /// What is missing of a block has changed.
     fn set_missing(&mut self, at: usize, missing: u64) {
         let entry = &mut self.entries[at];
-        self.under_way -= entry.missing.count_ones();
-        self.under_way += missing.count_ones();
+        self.under_way -= entry.under_way();
         entry.missing = missing;
+        self.under_way += entry.under_way();
     }
 
     fn remove(&mut self, at: usize) -> Asked {
         let block = self.blocks.swap_remove(at);
         let mut entry = self.entries.swap_remove(at);
-        self.asked.remove(block);
-        self.in_window -= u32::from(entry.state.fills_window());
+        match entry.unasked {
+            true => self.unasked -= 1,
+            false => _ = self.asked.remove(block),
+        }
+        self.in_window -= u32::from(entry.fills_window());
         self.queued -= u32::from(entry.state == State::QUEUED);
-        self.under_way -= entry.missing.count_ones();
+        self.under_way -= entry.under_way();
         let bytes = core::mem::take(&mut entry.bytes);
         if bytes.capacity() > 0 {
             self.spare.push(bytes);
         }
         self.eager = true;
         entry
+    }
+
+    /// A block is asked for: what came of it by itself goes, which may be anybody's, and so do
+    /// others of that kind if their room is needed.
+    fn make_room(&mut self, block: u32) {
+        while self.unasked > 0 {
+            let needed = self.entries.len() >= self.limit;
+            let entries = self.blocks.iter().zip(&self.entries);
+            let mut unasked = entries.enumerate().filter(|(_, (_, entry))| entry.unasked);
+            let Some((at, _)) = unasked.find(|(_, (other, _))| needed || **other == block) else {
+                return;
+            };
+            self.remove(at);
+        }
+    }
+
+    /// The entry of a block that was asked for.
+    fn find_asked(&self, block: u32) -> Option<usize> {
+        self.find(block).filter(|at| !self.entries[*at].unasked)
     }
 
     /// A first sign of life came after so long (RFC 6298).
@@ -391,20 +436,12 @@ impl Cast {
                 state = State::Waiting { queued: false };
                 deadline = io.now + self.wait_timeout() + self.blocks(early.into());
             }
+            self.pull.make_room(block);
             let entry = Asked {
-                from,
-                state,
-                attempt: 0,
-                repeats: 0,
                 expected: self.pull.next_expected() + early,
-                at: io.now,
                 deadline,
-                missing: fragments,
-                bytes: Vec::new(),
-                sender: None,
-                mixed: false,
-                told: false,
                 urgent,
+                ..Asked::new(from, state, fragments, io.now)
             };
             self.pull.insert(block, entry);
             if state == State::Unsent {
@@ -414,6 +451,7 @@ impl Cast {
                 block,
                 fragments,
                 urgent,
+                sealed: false,
             };
             let joined = match &mut batch {
                 Some((to, wants)) if *to == from => wants.push(want),
@@ -470,6 +508,12 @@ impl Cast {
         }
         io.counters.moved += 1;
         true
+    }
+
+    /// One of those that were asked for blocks.
+    pub(super) fn asked_at(&self, is_it: impl Fn(&MemberIndex) -> bool) -> Option<MemberIndex> {
+        let entries = self.pull.entries.iter();
+        entries.map(|entry| entry.from).find(is_it)
     }
 
     /// The member is known to have this address.
@@ -568,7 +612,7 @@ impl Cast {
         if block >= self.have.length() || self.have.contains(block) || !self.lacks() {
             return;
         }
-        if let Some(at) = self.pull.find(block) {
+        if let Some(at) = self.pull.find_asked(block) {
             let entry = &mut self.pull.entries[at];
             let first = !core::mem::replace(&mut entry.urgent, true);
             if first && matches!(entry.state, State::Sent | State::Waiting { .. }) {
@@ -611,6 +655,10 @@ impl Cast {
         let entry = &mut self.pull.entries[at];
         let from = entry.from;
         match entry.state {
+            State::Flowing if entry.unasked => {
+                self.pull.remove(at);
+                true
+            }
             State::Flowing => {
                 entry.repeats = entry.repeats.saturating_add(1);
                 io.counters.repeated += 1;
@@ -724,7 +772,7 @@ impl Cast {
         if !self.lacks() {
             return;
         }
-        match self.pull.find(block) {
+        match self.pull.find_asked(block) {
             Some(at) => {
                 let entry = &self.pull.entries[at];
                 let idle = matches!(entry.state, State::Sent | State::Waiting { .. });

@@ -10,21 +10,24 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use super::pulling::WINDOW;
+use super::way::COVERED;
 use super::{Cast, Consent, Io};
 use crate::broadcast::message::{Answer, Blocks, MemberIndex, Wants};
 use crate::broadcast::plan::Service;
 use crate::time::{Instant, Micros};
 
-/// Block times after which a request that waits is answered, over what the scheme says is normal.
-pub(super) const KEPT_WAITING: u64 = 40;
+/// Block times after which a request that waits is answered, over what the scheme says is normal:
+/// two times the way there and back that a window covers, in either direction.
+pub(super) const KEPT_WAITING: u64 = 4 * COVERED;
 /// Requests kept for one cast: those of a row's children, or of a column, several blocks each; at
 /// the source those of the first layer.
-const MAX_WAITS: usize = 4096;
+pub(super) const MAX_WAITS: usize = 4096;
 /// Trains that are remembered (more where the others are far away), and for how many block times
 /// they may be on their way: against a block that is only named again, and against one that is
 /// asked for again.
-const MAX_SENT: usize = 64;
-const REMINDED: u64 = 40;
+const MAX_SENT: usize = 4 * WINDOW as usize;
+const REMINDED: u64 = KEPT_WAITING;
 const REPEATED: u64 = 24;
 /// The place of a request that a program waits for; a scheme's own order begins there at most.
 const URGENT: u64 = 0;
@@ -43,6 +46,8 @@ struct Wait {
     answered: bool,
     /// A program waits for it.
     urgent: bool,
+    /// What is sent is to be sealed.
+    sealed: bool,
 }
 
 /// A train to be sent.
@@ -53,6 +58,8 @@ pub(crate) struct Train {
     pub fragments: u64,
     /// How long its request waited.
     pub held: Micros,
+    /// In datagrams that are sealed.
+    pub sealed: bool,
 }
 
 /// See the module.
@@ -109,6 +116,7 @@ impl Serve {
                 ready: false,
                 answered: false,
                 urgent: false,
+                sealed: false,
             });
             self.blocks.len() as u32 - 1
         });
@@ -121,6 +129,7 @@ impl Serve {
         wait.ready = false;
         wait.answered = false;
         wait.urgent = false;
+        wait.sealed = false;
         let generation = wait.generation;
         self.unanswered.push_back((now, slot, generation));
         slot
@@ -265,6 +274,7 @@ impl Cast {
                 // request was lost.
                 let wait = &mut self.serve.waits[slot];
                 wait.fragments = fragments;
+                wait.sealed |= want.sealed;
                 let ready = wait.ready;
                 if !here && !want.urgent {
                     self.stand_in(asker, block, io);
@@ -286,7 +296,8 @@ impl Cast {
                 self.answer(asker, answer, Blocks::one(block), io);
                 continue;
             }
-            if here && self.is_on_its_way(asker, block, fragments, place, io.now) {
+            // What is to be sealed was not sent so before: the asker has just found it wrong.
+            if here && !want.sealed && self.is_on_its_way(asker, block, fragments, place, io.now) {
                 continue;
             }
             if self.serve.blocks.len() - self.serve.free.len() >= MAX_WAITS {
@@ -297,14 +308,18 @@ impl Cast {
             // Only for the first is a sign of life expected: the others are credits.
             self.serve.waits[slot as usize].answered = place > 0;
             self.serve.waits[slot as usize].urgent = want.urgent;
+            self.serve.waits[slot as usize].sealed = want.sealed;
             if want.urgent && !here {
                 self.want_block(block, io);
             }
-            if here {
-                let order = self.planner.order(block, asker);
-                self.serve.make_ready(slot, order);
-            } else if !want.urgent {
-                self.stand_in(asker, block, io);
+            match here {
+                true if self.roster.is_proven(asker) => {
+                    let order = self.planner.order(block, asker);
+                    self.serve.make_ready(slot, order);
+                }
+                false if !want.urgent => self.stand_in(asker, block, io),
+                // When it has answered from where it says that it is, or when the block is here.
+                _ => {}
             }
         }
     }
@@ -322,8 +337,23 @@ impl Cast {
     /// A block came: those that wait for it are served.
     pub(super) fn serve_block(&mut self, block: u32, _io: &mut Io<'_>) {
         for slot in 0..self.serve.blocks.len() {
-            if self.serve.blocks[slot] == block {
+            if self.serve.blocks[slot] == block
+                && self.roster.is_proven(self.serve.waits[slot].asker)
+            {
                 let order = self.planner.order(block, self.serve.waits[slot].asker);
+                self.serve.make_ready(slot as u32, order);
+            }
+        }
+    }
+
+    /// Members have proved where they are: what waits here for them is served.
+    pub(super) fn serve_proven(&mut self, whose: impl Fn(MemberIndex) -> bool) {
+        for slot in 0..self.serve.blocks.len() {
+            let block = self.serve.blocks[slot];
+            let asker = self.serve.waits[slot].asker;
+            let is_here = block != FREE && self.have.contains(block);
+            if is_here && whose(asker) && self.roster.is_proven(asker) {
+                let order = self.planner.order(block, asker);
                 self.serve.make_ready(slot as u32, order);
             }
         }
@@ -384,6 +414,7 @@ impl Cast {
                     block,
                     fragments: wait.fragments,
                     held: now.saturating_since(wait.since),
+                    sealed: wait.sealed,
                 });
             }
             // It was here when the request became ready, and is gone.

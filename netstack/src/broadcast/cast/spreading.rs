@@ -23,13 +23,16 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddrV4;
 
+use super::serving::KEPT_WAITING;
 use super::{Cast, CastEvent, Io};
 use crate::broadcast::bitmap::Bitmap;
 use crate::broadcast::event::{EndReason, FailReason};
 use crate::broadcast::message::{
     MAX_NAMED, MAX_RANGES, MemberIndex, Message, PAGE_PEERS, Range, Report, Standing,
 };
+use crate::broadcast::outbox::Repeated;
 use crate::broadcast::{MAX_MEMBERS, Peer};
 use crate::time::{Instant, Micros};
 use ranges::RangeSet;
@@ -45,12 +48,12 @@ const ADOPT_UNHEARD_AFTER: u32 = 4;
 const GIVE_UP_AFTER: u32 = 20;
 /// Block times until something unanswered is repeated; doubled with each attempt up to the longest.
 /// Those below a child that is dead from the start hear of the cast after seven of these.
-const AGAIN: u64 = 40;
+const AGAIN: u64 = KEPT_WAITING;
 /// Bounds of the first repeat, and the longest wait between two. With the attempts above a child
-/// has about three seconds to answer.
+/// has from 2.8 seconds to answer, where the first wait is 250 us, to 4.1, where it is 10 ms.
 const AGAIN_BOUNDS: (Micros, Micros) = (Micros(250), Micros::from_millis(10));
-/// Doublings of the wait.
-const MAX_DOUBLINGS: u32 = 10;
+/// Doublings of the wait: from the shortest to the longest.
+const MAX_DOUBLINGS: u32 = (SLOWEST.0 / AGAIN_BOUNDS.0.0).next_power_of_two().ilog2();
 const SLOWEST: Micros = Micros::from_millis(250);
 /// A child from which nothing was heard for so long is probed.
 const PROBE_AFTER: Micros = Micros::from_millis(250);
@@ -58,8 +61,9 @@ const PROBE_AFTER: Micros = Micros::from_millis(250);
 const REPORT_EVERY: Micros = Micros::from_millis(50);
 /// A member that was adopted and has told everything says so again this long after the last answer.
 const ADOPTED_EVERY: Micros = Micros::from_secs(1);
-/// Senders of corrupt blocks that wait to be reported.
-const MAX_CORRUPT: usize = 64;
+/// Senders of corrupt blocks that wait to be reported: those of the report that is under way, and
+/// of the next.
+const MAX_CORRUPT: usize = 2 * MAX_NAMED;
 
 /// See the module.
 #[derive(Debug)]
@@ -98,14 +102,6 @@ pub(crate) struct Spread {
 /// bits, which come round after more than an hour.
 fn stamp(now: Instant) -> u32 {
     now.as_micros() as u32
-}
-
-fn is_question(message: &Message) -> bool {
-    matches!(message, Message::Announce { .. } | Message::Probe { .. })
-}
-
-fn is_report(message: &Message) -> bool {
-    matches!(message, Message::Report(_))
 }
 
 impl Spread {
@@ -375,7 +371,7 @@ impl Cast {
             let leaf = self.spread.children[at].leaf;
             // The source knows every address there is: one that it lacks does not come.
             let last = self.me.is_source();
-            let waits = attempts > 0 && self.is_queued(member, is_question, io);
+            let waits = attempts > 0 && self.is_queued(member, Repeated::Question, io);
             let sent = match stage {
                 _ if waits => true,
                 Stage::Announcing => self.announce(member, leaf, io),
@@ -468,6 +464,20 @@ impl Cast {
     }
 
     /// The sender does not know this cast: it has restarted, or the cast is over there.
+    /// The member with this address, of those to whom it matters that it does not know the cast:
+    /// the parent, children, and who was asked for blocks. `guess` is tried first.
+    pub(super) fn who_is_at(&self, addr: SocketAddrV4, guess: MemberIndex) -> Option<MemberIndex> {
+        let is_there = |member: &MemberIndex| {
+            let peer = self.roster.get(*member);
+            peer.is_some_and(|peer| peer.addr == addr)
+        };
+        let children = self.spread.children.iter().map(|child| child.member);
+        let parent = self.spread.parent.into_iter();
+        let mut known = [guess].into_iter().chain(parent).chain(children);
+        known.find(is_there).or_else(|| self.asked_at(is_there))
+    }
+
+    /// A member does not know the cast.
     pub(super) fn unknown(&mut self, from: MemberIndex, io: &mut Io<'_>) {
         // What it asked for stays: this may have been overtaken by its requests.
         self.not_known_at(from, io);
@@ -514,7 +524,7 @@ impl Cast {
         };
         if let Some(report) = self.spread.under_way.clone() {
             let is_due = self.spread.report_at <= io.now;
-            if is_due && self.is_queued(parent, is_report, io) {
+            if is_due && self.is_queued(parent, Repeated::Report, io) {
                 self.spread.report_at = io.now + self.again(self.spread.attempts);
             } else if is_due {
                 if self.spread.attempts >= GIVE_UP_AFTER {

@@ -22,7 +22,7 @@ fn ask(alone: &mut Alone, from: u32, block: u32) {
     wants.push(WantedBlock {
         block,
         fragments: u64::MAX,
-        urgent: false,
+        ..WantedBlock::default()
     });
     alone.hear(from, Message::Request(wants));
 }
@@ -101,4 +101,91 @@ fn who_waits_for_a_block_that_is_gone_is_told() {
     assert!(alone.with(|cast, io| cast.next_train(io)).is_none());
     assert_eq!(answers(&alone.sent()), [(Answer::NotHere, [8].into())]);
     assert_eq!(alone.cast.serve.ready(), 0);
+}
+
+/// Bytes of what was sent.
+fn bytes(messages: &[Message]) -> usize {
+    messages.iter().map(Message::wire_bytes).sum()
+}
+
+/// The number of the one probe among these messages, which are nothing else.
+fn challenge(messages: &[Message]) -> u32 {
+    match messages {
+        [Message::Probe { number }] => *number,
+        other => panic!("a probe alone: {other:?}"),
+    }
+}
+
+#[test]
+fn an_address_that_only_its_own_datagrams_say_gets_no_more_than_it_sends_before_it_answers() {
+    let mut alone = Alone::new(MemberIndex(0), 80, 1_500_000, Scheme::Mesh);
+    alone.block(0, MemberIndex(1), 0);
+    alone.block(8, MemberIndex(1), 0);
+    alone.sent();
+    // Members that came late: nobody has told where they are.
+    let (reads, asks) = (4_000, 4_001);
+    let mut pages = Blocks::one(0);
+    pages.push(1);
+    let read = Message::RosterRead { pages };
+    alone.hear(reads, read.clone());
+    alone.hear(reads, read.clone());
+    let sent = alone.sent();
+    assert!(bytes(&sent) <= 2 * read.wire_bytes(), "{sent:?}");
+    let number = challenge(&sent[..1]);
+    let standing = Standing::Elsewhere;
+    let number_of_another = number.wrapping_add(1);
+    for (from, number, proves) in [
+        (reads, number_of_another, false),
+        (asks, number, false),
+        (reads, number, true),
+    ] {
+        alone.hear(from, Message::AnnounceAck { number, standing });
+        let sent = alone.sent();
+        let page = |message: &Message| matches!(message, Message::RosterPage { .. });
+        assert_eq!(
+            sent.iter().filter(|it| page(it)).count(),
+            usize::from(proves) * 2
+        );
+    }
+    alone.hear(reads, read);
+    assert_eq!(alone.sent().len(), 2, "it has proved where it is");
+    // The same for blocks, each some thousand bytes.
+    ask(&mut alone, asks, 8);
+    let number = challenge(&alone.sent());
+    assert_eq!(alone.cast.serve.ready(), 0);
+    assert!(alone.with(|cast, io| cast.next_train(io)).is_none());
+    alone.hear(asks, Message::AnnounceAck { number, standing });
+    let train = alone
+        .with(|cast, io| cast.next_train(io))
+        .expect("it is served");
+    assert_eq!((train.to, train.block), (MemberIndex(asks), 8));
+    // At another address it is to prove itself again.
+    let packet = Packet {
+        cast: alone.cast.id,
+        from: MemberIndex(asks),
+        mac: [0; 6],
+        message: Message::RosterRead { pages },
+    };
+    let elsewhere = crate::broadcast::tests::peer(77).addr;
+    alone.with(|cast, io| cast.message(elsewhere, packet, io));
+    assert_ne!(challenge(&alone.sent()), number);
+}
+
+#[test]
+fn who_does_not_know_the_cast_is_found_by_its_address_among_those_that_matter() {
+    let mut alone = Alone::new(MemberIndex(0), 80, 1_500_000, Scheme::Mesh);
+    alone.tick();
+    let asked = alone.cast.asked_at(|member| !member.is_source());
+    let asked = asked.expect("members are asked");
+    let addr = |member: MemberIndex| crate::broadcast::tests::peer(member.0).addr;
+    // Its node number is not its number in the cast.
+    let guess = MemberIndex(70);
+    assert_eq!(alone.cast.who_is_at(addr(asked), guess), Some(asked));
+    assert_eq!(alone.cast.who_is_at(addr(guess), guess), Some(guess));
+    let other = (1..80).map(MemberIndex).find(|other| {
+        let of_tree = 5;
+        *other != guess && other.0 > of_tree && alone.cast.asked_at(|it| it == other).is_none()
+    });
+    let other = other.expect("most are not asked");
+    assert_eq!(alone.cast.who_is_at(addr(other), guess), None);
 }

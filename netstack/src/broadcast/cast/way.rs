@@ -15,20 +15,21 @@
 //! so that queues, slow members and lost answers do not pass for distance; all windows stay within
 //! the buffers.
 
-use super::super::pacer::Pace;
+use super::super::pace::Pace;
+use super::pulling::MAX_ASKED;
 use crate::time::Micros;
 
 /// Block times of the way there and back that the usual window covers.
-const COVERED: u64 = 10;
+pub(super) const COVERED: u64 = 10;
 /// Nearer members count against farther ones: ways differ by no more than this factor.
 const SPREAD: u64 = 3;
 /// Parts of a measurement's difference from the mean that the mean follows it by, up and down: the
 /// farther members count for more.
 const UP: u64 = 2;
 const DOWN: u64 = 32;
-/// Longest way that windows are stretched for, there and back, in block times: they end at the
-/// buffers in any case.
-const FARTHEST: u64 = 1024;
+/// Longest way that windows are stretched for, there and back, in block times: there are no more
+/// buffers than that.
+const FARTHEST: u64 = MAX_ASKED as u64;
 /// Longest way in time: what takes longer is no network of a machine.
 const LONGEST_WAY: Micros = Micros::from_millis(100);
 

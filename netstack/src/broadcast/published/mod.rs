@@ -220,7 +220,7 @@ pub(super) fn direct() -> Scheme {
 /// Bytes of payload a second on links of this rate, with full blocks.
 fn payload_rate(setup: &Setup) -> u64 {
     let block = setup.object.block_bytes();
-    let framing = super::wire::DATA_OVERHEAD + super::pacer::FRAMING;
+    let framing = super::wire::DATA_OVERHEAD + crate::transport::pacer::FRAMING;
     let wire = block + block.div_ceil(FRAGMENT) * framing;
     let rate = u128::from(setup.rate) * block as u128 / wire as u128;
     (rate as u64).max(1)

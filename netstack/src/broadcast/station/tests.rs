@@ -72,6 +72,7 @@ fn a_block_that_comes_while_the_link_is_busy_makes_room_for_the_next() {
         block,
         fragments: u64::MAX,
         held: Micros::ZERO,
+        sealed: false,
     };
     hear(&mut station, memory, cast, 1, data);
     assert!(station.poll_message(START, memory).is_none());
@@ -104,7 +105,7 @@ fn an_answer_does_not_wait_where_no_train_is_left() {
         wants.push(WantedBlock {
             block: 8,
             fragments: u64::MAX,
-            urgent: false,
+            ..WantedBlock::default()
         });
         hear(&mut station, memory, CastId(1), 5, Message::Request(wants));
         assert_eq!(station.casts[0].serve.ready(), 1);
@@ -139,7 +140,7 @@ fn questions_of_others_keep_nobody_from_asking_and_from_sending_data() {
     wants.push(WantedBlock {
         block: 8,
         fragments: u64::MAX,
-        urgent: false,
+        ..WantedBlock::default()
     });
     hear(&mut station, memory, CastId(1), 5, Message::Request(wants));
     let mut trains = 0;

@@ -116,7 +116,7 @@ impl Victim {
             wants.push(WantedBlock {
                 block,
                 fragments: 1,
-                urgent: false,
+                ..WantedBlock::default()
             });
         }
         self.hear(cast, 7, Message::Request(wants));

@@ -112,6 +112,7 @@ impl Asker {
             block: block.1,
             fragments: u64::MAX,
             held: Micros::ZERO,
+            sealed: false,
         };
         self.hear(block.0, of, data);
     }

@@ -150,6 +150,7 @@ fn wants() -> impl Strategy<Value = Wants> {
                 block,
                 fragments,
                 urgent: fragments & 2 != 0,
+                sealed: fragments & 4 != 0,
             }));
         }
         wants
@@ -305,7 +306,7 @@ proptest! {
             true
         });
         let held = Micros(held).min(MAX_HELD);
-        let message = Message::Data { block, fragments: 1 << fragment, held };
+        let message = Message::Data { block, fragments: 1 << fragment, held, sealed: false };
         let length = length.expect("there was data");
         prop_assert!(is_cast(&out[..length]));
         prop_assert_eq!(length, data.len() + message.wire_bytes());
@@ -320,7 +321,34 @@ proptest! {
     }
 
     #[test]
-    fn forged_payloads_panic_nothing(kind in 64_u8..78, bytes in vec_of(any::<u8>(), 0..300)) {
+    fn sealed_data_reads_as_written_and_as_nothing_else(
+        cast: u64, from: u32, mac: [u8; 6], block: u32, fragment in 0_u8..48, held in 0_u64..1 << 24,
+        data in vec_of(any::<u8>(), 1..=FRAGMENT), (at, bit) in (any::<prop::sample::Index>(), 0..8_u8),
+    ) {
+        let mut out = [0; MAX_DATAGRAM];
+        let piece = Piece { block, fragment, held: Micros(held) };
+        let mut of = Envelopes::new(&KEY, addr(1), Instant::ZERO);
+        let seal = (&mut of, Instant::ZERO, addr(2));
+        let sender = (MemberIndex(from), mac);
+        let length = emit_sealed_data(seal, CastId(cast), sender, piece, data.len(), &mut out, |to| {
+            to.copy_from_slice(&data);
+            true
+        });
+        let length = length.expect("there was data");
+        let (held, fragments) = (Micros(held), 1 << fragment);
+        let message = Message::Data { block, fragments, held, sealed: true };
+        prop_assert!(is_cast(&out[..length]));
+        prop_assert_eq!(length, data.len() + message.wire_bytes());
+        let (packet, fragment) = read(&out[..length]).expect("it is well-formed");
+        let expected = Packet { cast: CastId(cast), from: MemberIndex(from), mac, message };
+        prop_assert_eq!(packet, expected);
+        prop_assert_eq!(fragment, Some(&data[..]));
+        out[at.index(length)] ^= 1_u8 << bit;
+        prop_assert!(read(&out[..length]).is_err());
+    }
+
+    #[test]
+    fn forged_payloads_panic_nothing(kind in 64_u8..79, bytes in vec_of(any::<u8>(), 0..300)) {
         let _ = read(&forged(kind, &bytes));
         let _ = read(&bytes);
     }

@@ -20,8 +20,8 @@
 //!
 //! Invariant: a pure function; at least one rank is active, and at most all.
 
-use crate::broadcast::pacer::on_wire;
 use crate::time::Micros;
+use crate::transport::pacer::on_wire;
 
 /// Bytes on the wire of a report to the master: a control datagram with one item.
 const MESSAGE: u64 = on_wire(48) as u64;

@@ -13,10 +13,20 @@
 //!
 //! **The order of rounds** is decided by [`Order`] and by nothing else: whom a rank sends to in a
 //! round, whom it receives from, and in which round two ranks meet. To change it, change these
-//! three functions, and what the header of `order` and docs/exchange.md say of it. The property
-//! tests beside them say what every order must hold. An exchange is right whatever order each rank
-//! has; it is fast when all have the same. The published method does not know it: the engine
-//! numbers its blocks by distance.
+//! three functions together (`round` is the inverse of both others), and what the header of
+//! `order`, docs/exchange.md and ADR 24 say of it. Two commands tell whether the new one is good:
+//!
+//! - `cargo test -p netstack rounds::order` holds what every order must hold, such as
+//!   `every_round_is_a_permutation_and_every_pair_meets_once`. It sees the order of one rank.
+//! - `cargo test -p netstack-sim --test exchange` fails where ranks do not agree, or a round is
+//!   slow: each quiet exchange must take at most 1.05 of its links' time, with no packet dropped.
+//!   `cargo xtask sim exchange --p 64 --bytes 64KB` shows the figure, 1.033 now; the bytes arrive
+//!   whatever it is.
+//!
+//! An exchange is right as long as the order of each rank is a valid one; it is fast when all have
+//! the same. With one that is none ranks wait for blocks of the wrong pair: the error is then of
+//! two lengths, or the exchange stands still. The published method does not know the order: the
+//! engine numbers its blocks by distance.
 //!
 //! The blocks themselves are the engine's, which serves the published method as well: `alltoall`
 //! follows the order, `inbound` and `grants` are both ends of a block, `credit` says how much may

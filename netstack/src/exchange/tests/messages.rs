@@ -153,3 +153,94 @@ fn a_receive_of_any_rank_fails_when_one_ends_with_an_error() {
     net.go_on(Micros::from_secs(2));
     assert_eq!(net.events[0], [failed(any, Error::RankLost(Rank(2)))]);
 }
+
+/// Sends without an operation, as long as there is room.
+fn forgotten(net: &mut Net, rank: usize, to: u32, tag: u32, bytes: u64) -> Result<(), PostError> {
+    let what = (BufferId(0), bytes);
+    let whereto = (Rank(to), 0, tag);
+    net.ranks[rank].send_forgotten(net.now, whereto, what, &mut net.memory[rank])
+}
+
+#[test]
+fn a_forgotten_message_arrives_once_and_is_told_to_nobody_but_its_receiver() {
+    for (loss, to) in [(0, 0), (0, 1), (30, 1)] {
+        for bytes in [0, 8, SHORT as u64] {
+            let mut net = pair(60_000, loss);
+            // Its memory may change as soon as it is sent.
+            net.memory[0].0[0][..8].fill(7);
+            forgotten(&mut net, 0, to, 1, bytes).expect("there is room");
+            net.memory[0].0[0][..8].fill(9);
+            let received = net.post(to, receive(0, 1, 1, 60_000));
+            forgotten(&mut net, 0, to, 2, bytes).expect("there is room");
+            net.go_on(Micros::from_secs(3));
+            let second = net.post(to, receive(0, 2, 1, 60_000));
+            net.go_on(Micros::from_secs(3));
+            let wanted = [done(received, bytes, 0, 1), done(second, bytes, 0, 2)];
+            assert_eq!(net.events[to as usize], wanted, "{loss} %, {bytes} bytes");
+            assert_eq!(net.events[1 - to as usize], []);
+            if bytes > 0 {
+                assert_eq!(net.memory[to as usize].0[1][..8], [9; 8]);
+            }
+            net.check_nothing_is_kept();
+        }
+    }
+}
+
+#[test]
+fn forgotten_messages_are_bounded_and_go_on_when_others_have_arrived() {
+    for (loss, to) in [(0, 0), (0, 1), (10, 1)] {
+        let mut net = pair(60_000, loss);
+        let (mut sent, mut received) = (0, 0);
+        while forgotten(&mut net, 0, to, sent, 1000).is_ok() {
+            sent += 1;
+        }
+        // What a rank keeps of others is as much again.
+        assert!((1..=8).contains(&sent), "{sent} are kept without any limit");
+        assert_eq!(
+            forgotten(&mut net, 0, to, sent, 1000),
+            Err(PostError::NoRoom)
+        );
+        while received < 100 {
+            let op = net.post(to, receive(0, received, 1, 60_000));
+            net.go_on(Micros::from_secs(1));
+            assert_eq!(
+                net.events[to as usize].pop(),
+                Some(done(op, 1000, 0, received))
+            );
+            received += 1;
+            while sent < 100 && forgotten(&mut net, 0, to, sent, 1000).is_ok() {
+                sent += 1;
+            }
+        }
+        net.check_nothing_is_kept();
+    }
+}
+
+#[test]
+fn a_forgotten_message_outlives_its_program_and_one_that_makes_no_sense_is_refused() {
+    let mut net = pair(60_000, 20);
+    forgotten(&mut net, 0, 1, 1, 500).expect("there is room");
+    let now = net.now;
+    net.ranks[0].leave(now, true);
+    net.memory[0].0.clear();
+    let received = net.post(1, receive(0, 1, 1, 60_000));
+    net.go_on(Micros::from_secs(3));
+    assert_eq!(net.events[1], [done(received, 500, 0, 1)]);
+
+    let mut net = pair(60_000, 0);
+    let long = forgotten(&mut net, 0, 1, 1, SHORT as u64 + 1);
+    assert_eq!(long, Err(PostError::TooLong));
+    assert_eq!(
+        forgotten(&mut net, 0, 2, 1, 8),
+        Err(PostError::BadRank),
+        "of two ranks"
+    );
+    let now = net.now;
+    net.ranks[1].leave(now, false);
+    net.post(0, receive(1, 1, 1, 60_000));
+    net.go_on(Micros::from_secs(3));
+    let lost = Err(PostError::Lost(Rank(1)));
+    assert_eq!(forgotten(&mut net, 0, 1, 1, 8), lost);
+    net.memory[0].0.clear();
+    assert_eq!(forgotten(&mut net, 0, 0, 1, 8), Err(PostError::Gone));
+}

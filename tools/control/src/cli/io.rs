@@ -281,7 +281,9 @@ fn is_passing(error: &RequestError) -> bool {
 
 fn members(ranks: Vec<RankKey>) -> anyhow::Result<Vec<Member>> {
     let member = |of: RankKey| {
-        let key = secrets::decode_hex(&of.key);
+        let key = secrets::decode_hex(&of.key)
+            .map(Key)
+            .filter(|key| !key.is_zero());
         let Some(key) = key else {
             bail!("the control node sent a key that is none; is it of another version?")
         };
@@ -295,7 +297,7 @@ fn members(ranks: Vec<RankKey>) -> anyhow::Result<Vec<Member>> {
             rank: Rank(of.rank),
             node: NodeId(of.node),
             address,
-            key: Key(key),
+            key,
         })
     };
     ranks.into_iter().map(member).collect()

@@ -28,6 +28,8 @@ pub struct Memory {
     pub images: BTreeMap<Hash, Vec<u8>>,
     /// Bytes of the last connection table.
     pub table: Vec<u8>,
+    /// Data of casts is read with a bit that is wrong.
+    pub corrupt: bool,
 }
 
 impl Memory {
@@ -117,7 +119,11 @@ impl Store for Memory {
             }
         };
         let found = found.and_then(|found| found.get(..out.len()));
-        found.map(|found| out.copy_from_slice(found)).is_some()
+        let is_here = found.map(|found| out.copy_from_slice(found)).is_some();
+        if self.corrupt && matches!(part, Part::Data(_)) {
+            out[0] ^= 1;
+        }
+        is_here
     }
 
     fn write(&mut self, cast: CastId, part: Part, bytes: &[u8]) -> Result<(), NoRoom> {

@@ -268,13 +268,10 @@ impl Machine {
                 MemberEvent::Failed { cast, .. } => self.memory.end(cast),
             }
         }
+        self.memory.corrupt = self.watch.corrupt.load(Ordering::Relaxed);
         while let Some((to, length)) =
             member.poll_transmit(now, &mut buffer[..1472], &mut self.memory)
         {
-            // Data is the one kind that has no tag: whoever gets it checks the bytes.
-            if self.watch.corrupt.load(Ordering::Relaxed) && buffer[3] == CAST_DATA {
-                buffer[length - 1] ^= 1;
-            }
             if !self.watch.mute.load(Ordering::Relaxed) {
                 drop(self.socket.send_to(&buffer[..length], to.addr));
             }

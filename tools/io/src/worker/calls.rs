@@ -25,6 +25,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{self, AccessFlags, Gid, Uid, UnlinkatFlags, Whence};
 
 use super::handles::{Handles, Open};
+use super::writes;
 
 /// Flags that every open has: it neither waits nor makes a terminal ours.
 const ALWAYS: OFlag = OFlag::O_CLOEXEC
@@ -37,13 +38,14 @@ const REMOVE_DIRECTORY: u64 = libc::AT_REMOVEDIR as u64;
 /// An owner that is to stay (-1).
 const SAME: u32 = u32::MAX;
 
-/// Carries out a call of a rank. `own_directory`: this thread's working directory is its own.
+/// Carries out a call of a rank, which has this number. `own_directory`: this thread's working
+/// directory is its own.
 ///
 /// # Errors
 /// What the system answered.
 pub fn carry_out(
     handles: &Handles,
-    rank: Rank,
+    (rank, number): (Rank, u64),
     call: &Call,
     own_directory: bool,
 ) -> Result<Reply, Errno> {
@@ -51,7 +53,7 @@ pub fn carry_out(
     if room > MAX_TRANSFER {
         return Err(Errno::EINVAL);
     }
-    let mut reply = carry_out_whole(handles, rank, call, own_directory)?;
+    let mut reply = carry_out_whole(handles, (rank, number), call, own_directory)?;
     // Nobody gets more than was asked for.
     reply.output.truncate(room);
     Ok(reply)
@@ -59,7 +61,7 @@ pub fn carry_out(
 
 fn carry_out_whole(
     handles: &Handles,
-    rank: Rank,
+    (rank, number): (Rank, u64),
     call: &Call,
     own_directory: bool,
 ) -> Result<Reply, Errno> {
@@ -70,6 +72,7 @@ fn carry_out_whole(
         Op::Open => open_file(handles, rank, call),
         Op::Close => close(handles, rank, call.handles[0]).map(done),
         Op::Read => read(&open(0)?.file, first, call.room),
+        Op::Write if fourth != 0 => writes::write_piece(&*open(0)?, number, call),
         Op::Write => write(&*open(0)?, first, &call.input),
         Op::ReadDirectory => read_directory(&*open(0)?, first, call.room),
         Op::Stat => stat_of(&*open(0)?, call).map(|stat| with_output(metadata(&stat).to_bytes())),
@@ -172,7 +175,7 @@ fn at_flags(word: u64) -> AtFlags {
     AtFlags::from_bits_truncate(word as i32)
 }
 
-fn signed(word: u64) -> Result<i64, Errno> {
+pub(super) fn signed(word: u64) -> Result<i64, Errno> {
     i64::try_from(word).map_err(|_| Errno::EINVAL)
 }
 
@@ -254,9 +257,12 @@ fn read(file: &File, offset: u64, room: u32) -> Result<Reply, Errno> {
 
 fn write(open: &Open, offset: u64, input: &[u8]) -> Result<Reply, Errno> {
     signed(offset)?;
-    let flags = fcntl::fcntl(&open.file, FcntlArg::F_GETFL)?;
-    if OFlag::from_bits_retain(flags).contains(OFlag::O_APPEND) {
-        return append(open, input);
+    if is_appending(open)? {
+        let (written, end) = writes::append(open, input)?;
+        return Ok(Reply {
+            result: written as i64,
+            output: end.to_le_bytes().to_vec(),
+        });
     }
     let mut written = 0;
     loop {
@@ -276,21 +282,13 @@ fn write(open: &Open, offset: u64, input: &[u8]) -> Result<Reply, Errno> {
     Ok(Reply::plain(written as i64))
 }
 
-/// Writes at the end, wherever that is by now; the description then stands behind what was written.
-fn append(open: &Open, input: &[u8]) -> Result<Reply, Errno> {
-    let _alone = open
-        .appending
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    let written = unistd::write(&open.file, input)?;
-    let end = unistd::lseek(&open.file, 0, Whence::SeekCur)?;
-    Ok(Reply {
-        result: written as i64,
-        output: (end as u64).to_le_bytes().to_vec(),
-    })
+/// Whether what is written goes to the end.
+pub(super) fn is_appending(open: &Open) -> Result<bool, Errno> {
+    let flags = fcntl::fcntl(&open.file, FcntlArg::F_GETFL)?;
+    Ok(OFlag::from_bits_retain(flags).contains(OFlag::O_APPEND))
 }
 
-fn errno_of(error: &std::io::Error) -> Errno {
+pub(super) fn errno_of(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 

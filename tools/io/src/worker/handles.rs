@@ -14,6 +14,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
 use super::listing::{Budget, Listing};
+use super::writes::Writes;
 
 /// Open files of a rank: one for each descriptor that it can have, and its working directory.
 pub const MOST: usize = 257;
@@ -32,6 +33,8 @@ pub struct Open {
     pub listing: Mutex<Listing>,
     /// Who appends has this: where a write ended is read behind it.
     pub appending: Mutex<()>,
+    /// Writes of which some pieces are not here yet.
+    pub writes: Writes,
 }
 
 impl Open {
@@ -41,6 +44,7 @@ impl Open {
             id,
             listing: Mutex::new(Listing::new(budget)),
             appending: Mutex::default(),
+            writes: Writes::default(),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | [`link`] | the connection to the service, one after another |
 //! | [`known`] | which calls have been carried out |
 //! | [`calls`] | carrying one out |
+//! | [`writes`] | writes that come in pieces |
 //! | [`handles`], [`listing`] | open files, and lists of directories |
 //! | [`reads`] | files that many nodes read at once |
 //!
@@ -25,6 +26,7 @@ mod known;
 mod link;
 mod listing;
 mod reads;
+mod writes;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -227,7 +229,8 @@ fn work(link: &Link, known: &Known, handles: &Handles, reads: &Reads) {
                     (answer, wanted) = answer_of(handles, reads, &asked);
                     let reply = match answer {
                         Answer::Bytes => {
-                            let reply = calls::carry_out(handles, rank, call, own_directory);
+                            let reply =
+                                calls::carry_out(handles, (rank, number), call, own_directory);
                             reply.unwrap_or_else(|errno| Reply::plain(-i64::from(errno as i32)))
                         }
                         Answer::Coming => Reply::plain(IS_CAST),

@@ -483,6 +483,65 @@ fn a_full_disk_is_an_errno_and_what_was_written_stays() {
 }
 
 #[test]
+fn a_write_that_fills_the_disk_leaves_what_it_reports() {
+    let (inside, beside) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let disk = inside.path().join("disk");
+    std::fs::create_dir(&disk).expect("made");
+    let mount = format!("mount -t tmpfs -o size=1m none {}", disk.display());
+    let service = service_within(beside.path(), &mount);
+    service.admit(files(vec![Export::same(inside.path())], &disk));
+    let mut node = Node::new(&service, 0);
+    for flags in [0, APPEND] {
+        let full = node.open_ok("full", RDWR | CREAT);
+        let room = 600 << 10;
+        let more = Call::new(Op::Allocate, full).with_words([0, 0, room]);
+        assert_eq!(node.call(more).result, 0);
+        // Pieces are lost, so that they are carried out in another order than they were made.
+        node.loses_each = 7;
+        let handle = node.open_ok("f", RDWR | CREAT | flags);
+        let (pieces, bytes) = (10, MAX_TRANSFER as u64);
+        let mut first = 0;
+        let piece = |first, index| {
+            let at = index * bytes;
+            let call = Call::new(Op::Write, handle).with_words([at, first, at, pieces * bytes]);
+            let call = call.with_input(vec![index as u8 + 1; MAX_TRANSFER]);
+            call.with_room(16)
+        };
+        let mut numbers = Vec::new();
+        for index in 0..pieces {
+            let number = node.submit(piece(first, index));
+            first = if first == 0 { number } else { first };
+            numbers.push(number);
+        }
+        let mut written = 0;
+        let mut refused = false;
+        for number in numbers {
+            let reply = node.finish(number);
+            let word = reply.output.first_chunk().expect("a number");
+            written = written.max(u64::from_le_bytes(*word));
+            refused |= reply.result == ENOSPC;
+            assert!([0, ENOSPC].contains(&reply.result), "{}", reply.result);
+        }
+        node.loses_each = 0;
+        assert!(refused && written > 0 && written < pieces * bytes);
+        let length = node.call(Call::new(Op::Seek, handle).with_words([0, 4]));
+        assert_eq!(
+            length.result as u64, written,
+            "a hole, or more than was said"
+        );
+        let last = node.read(handle, written - 1, 9).output;
+        assert_eq!(last, [((written - 1) / bytes) as u8 + 1]);
+        for (name, handle) in [("f", handle), ("full", full)] {
+            assert_eq!(node.plain(Op::Remove, [0; 4], name), 0);
+            assert_eq!(node.call(Call::new(Op::Close, handle)).result, 0);
+        }
+    }
+}
+
+#[test]
 fn a_quota_is_an_errno() {
     let (inside, beside) = (
         tempfile::tempdir().expect("a directory"),

@@ -43,15 +43,15 @@ const POSIX: Suite = Suite {
     },
     large: None,
 };
-/// MPICH's suite; two cases at a time keep the machine busy. Large ones have up to 3 ranks, which
-/// take as much memory on Linux.
+/// MPICH's suite; two cases at a time keep the machine busy. Some of ours have two ranks a node.
+/// Large ones have up to 3 ranks, which take as much memory on Linux.
 const MPI: Suite = Suite {
     exceptions: "tests/mpi-exceptions.txt",
     exceptions_most: 3,
     sampled: 60,
     nodes: Nodes {
         count: 2 * mpich::RANKS_MOST,
-        cores: 1,
+        cores: 2,
         memory: "192M",
         cases: 2,
     },
@@ -73,8 +73,6 @@ const UP_LIMIT_S: u32 = 120;
 const TIMED_OUT: i32 = 124;
 /// So many cases say something of their suite.
 const MANY: usize = 400;
-/// In place of the exit status of a program that could not be compiled.
-const NOT_COMPILED: i32 = 127;
 
 /// How a suite is run.
 struct Suite {
@@ -106,6 +104,8 @@ pub struct Case {
     pub name: String,
     program: PathBuf,
     ranks: usize,
+    /// Nodes that share its ranks; None: each has one of its own.
+    nodes: Option<usize>,
     arguments: Vec<String>,
     /// `NAME=VALUE` each.
     environment: Vec<String>,
@@ -121,15 +121,37 @@ pub struct Case {
 enum Kind {
     /// Passes where it ends with 0.
     Posix(suite::Recipe),
-    /// Passes where it ends with this; with 0 it says that it found no errors, too.
-    Mpi { ends_with: i32 },
+    Mpi(Ending),
+}
+
+/// What a rank did, one by one, as `hearth run --report` says: why that is wrong.
+type CheckRanks = fn(&[serde_json::Value]) -> Result<()>;
+
+/// How a program with MPI ends that passes.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// With this status; None: with any but 0.
+    status: Option<i32>,
+    /// What it, or `hearth run`, says, in whatever letters.
+    says: &'static str,
+    /// What its ranks did, where that matters.
+    report: Option<CheckRanks>,
+}
+
+impl Ending {
+    /// Of a test that finds no errors.
+    const WELL: Ending = Ending {
+        status: Some(0),
+        says: "no errors",
+        report: None,
+    };
 }
 
 impl Case {
     fn build(&self) -> bool {
         match &self.kind {
             Kind::Posix(recipe) => recipe.build(&self.program),
-            Kind::Mpi { .. } => self.program.exists(),
+            Kind::Mpi(_) => self.program.exists(),
         }
     }
 }
@@ -291,10 +313,7 @@ impl Suite {
 
     /// Those of the cases that count.
     fn counted(&self, workspace: &Workspace, cases: &[Case]) -> Result<Vec<Case>> {
-        if cases
-            .iter()
-            .any(|case| matches!(case.kind, Kind::Mpi { .. }))
-        {
+        if cases.iter().any(|case| matches!(case.kind, Kind::Mpi(_))) {
             mpich::prepare(workspace, cases)?;
             return Ok(cases.to_vec());
         }
@@ -370,9 +389,9 @@ impl Suite {
         }
         let done = AtomicUsize::new(0);
         let on_nodes = each(nodes.cases, counted, |case| {
-            let status = cluster.run(case);
-            if status != 0 {
-                say(LABEL, &format!("{} ends with {status}", case.name));
+            let wrong = cluster.run(case);
+            if let Some(wrong) = &wrong {
+                say(LABEL, &format!("{} {wrong}", case.name));
             }
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             if done.is_multiple_of(50) {
@@ -381,27 +400,21 @@ impl Suite {
                     &format!("{done} of {} cases have run", counted.len()),
                 );
             }
-            status
+            wrong
         });
         let mut checks = Checks::default();
         let mut excepted = 0;
-        for (case, first) in counted.iter().zip(on_nodes) {
-            let is_exception = exceptions.contains_key(&case.name);
-            // Beside other cases and whatever load: what fails is tried once more, alone.
-            let status = match first {
-                0 => 0,
-                _ if is_exception => first,
-                _ => cluster.run(case),
-            };
-            match (status, is_exception) {
-                (0, false) => checks.pass(),
-                (0, true) => {
-                    let name = &case.name;
+        for (case, wrong) in counted.iter().zip(on_nodes) {
+            let name = &case.name;
+            match (wrong, exceptions.contains_key(name)) {
+                (None, false) => checks.pass(),
+                (None, true) => {
                     say(LABEL, &format!("{name} passes: it need be no exception"));
                     checks.pass();
                 }
-                (_, true) => excepted += 1,
-                (status, false) => checks.fail(format!("{} ends with {status}", case.name)),
+                (Some(_), true) => excepted += 1,
+                // Also where it would pass the next time: what fails now and then is a race.
+                (Some(wrong), false) => checks.fail(format!("{name} {wrong}")),
             }
         }
         if loss.is_some() {
@@ -452,6 +465,16 @@ fn run_here(case: &Case, folder: &Path) -> bool {
         .stderr(Stdio::null())
         .status();
     status.is_ok_and(|status| status.success())
+}
+
+/// The ranks of a report.
+fn ranks_of(report: &Path) -> Result<Vec<serde_json::Value>> {
+    let text = fs::read_to_string(report).with_context(|| report.display().to_string())?;
+    let report: serde_json::Value = serde_json::from_str(&text).context("a report is no JSON")?;
+    let ranks = report["ranks"]
+        .as_array()
+        .context("a report has no ranks")?;
+    Ok(ranks.clone())
 }
 
 /// A command of a user without rights: what only root may do is nothing that programs rely on.
@@ -512,31 +535,49 @@ impl Cluster {
         command
     }
 
-    /// How a case ended on nodes: 0, or an exit status; -1 where it ended with 0 and yet found
-    /// errors.
-    fn run(&self, case: &Case) -> i32 {
+    /// What is wrong with how a case ended on nodes, if anything is.
+    fn run(&self, case: &Case) -> Option<String> {
         if !case.program.exists() {
-            return NOT_COMPILED;
+            return Some("does not compile".to_owned());
         }
+        let ending = match &case.kind {
+            Kind::Posix(_) => Ending {
+                says: "",
+                ..Ending::WELL
+            },
+            Kind::Mpi(ending) => *ending,
+        };
         let (ranks, limit) = (case.ranks.to_string(), format!("{}s", case.limit_s));
         let words = ["run", "-n", &ranks, "-t", &limit];
         let mut command = self.command(case.limit_s + UP_LIMIT_S, &words);
+        if let Some(nodes) = case.nodes {
+            command.args(["-N", &nodes.to_string()]);
+        }
+        let report = case.program.with_extension(format!("{ranks}.json"));
+        if ending.report.is_some() {
+            command.arg(format!("--report={}", report.display()));
+        }
         for variable in &case.environment {
             command.args(["--env", variable]);
         }
         let output = command.arg(&case.program).args(&case.arguments).output();
         let Ok(output) = output else {
-            return TIMED_OUT;
+            return Some("was not started".to_owned());
         };
-        let found_none = || {
-            let said = String::from_utf8_lossy(&output.stdout).to_lowercase();
-            said.contains("no errors")
-        };
-        match (output.status.code(), &case.kind) {
-            (Some(0), Kind::Mpi { .. }) if !found_none() => -1,
-            (Some(code), Kind::Mpi { ends_with }) if code == *ends_with => 0,
-            (code, _) => code.unwrap_or(TIMED_OUT),
+        let status = output.status.code().unwrap_or(TIMED_OUT);
+        if ending.status.map_or(status == 0, |wanted| status != wanted) {
+            return Some(format!("ends with {status}"));
         }
+        let said = [&output.stdout[..], &output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).to_lowercase();
+        if !said.contains(ending.says) {
+            return Some(format!(
+                "ends with {status}, and does not say {:?}",
+                ending.says
+            ));
+        }
+        let checked = ending.report.map(|check| check(&ranks_of(&report)?));
+        checked?.err().map(|error| format!("{error:#}"))
     }
 
     /// A command inside the network namespace of the machines.
@@ -607,12 +648,13 @@ mod tests {
             name: number.to_string(),
             program: PathBuf::new(),
             ranks: 1,
+            nodes: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             limit_s: 1,
             is_large: false,
             is_sampled: number != 7,
-            kind: Kind::Mpi { ends_with: 0 },
+            kind: Kind::Mpi(Ending::WELL),
         };
         let all: Vec<Case> = (0..200).map(case).collect();
         let sample = |number| MPI.sample(all.clone(), number);

@@ -12,14 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
-use super::{Case, Kind};
+use super::{Case, Ending, Kind};
 use crate::build::mpi;
 use crate::limited::say;
 use crate::workspace::{Workspace, output_of};
 
-/// Folders of the suite: C, errors that MPI must find, threads, MPI-IO, C++ and Fortran.
-pub const FOLDERS: [&str; 35] = [
+/// Folders of the suite: C, errors that MPI must find, C++, Fortran, threads, MPI-IO. Without those
+/// of what MPI here has not: processes that are started (`spawn`), faults that are survived (`ft`)
+/// and checkpoints.
+pub const FOLDERS: [&str; 91] = [
     "attr",
     "coll",
     "comm",
@@ -27,33 +30,89 @@ pub const FOLDERS: [&str; 35] = [
     "cxx/coll",
     "cxx/comm",
     "cxx/datatype",
+    "cxx/errhan",
+    "cxx/info",
+    "cxx/init",
+    "cxx/io",
     "cxx/pt2pt",
+    "cxx/rma",
     "datatype",
     "errhan",
     "errors/attr",
     "errors/coll",
     "errors/comm",
+    "errors/cxx/errhan",
+    "errors/cxx/io",
     "errors/datatype",
+    "errors/f08/io",
+    "errors/f77/io",
+    "errors/f90/io",
+    "errors/faults",
     "errors/group",
+    "errors/io",
     "errors/pt2pt",
     "errors/rma",
     "errors/topo",
+    "f08/attr",
+    "f08/coll",
+    "f08/comm",
+    "f08/datatype",
+    "f08/ext",
+    "f08/info",
+    "f08/init",
+    "f08/io",
+    "f08/misc",
+    "f08/profile",
+    "f08/pt2pt",
+    "f08/rma",
+    "f08/subarray",
+    "f08/timer",
+    "f08/topo",
+    "f77/attr",
     "f77/coll",
     "f77/comm",
     "f77/datatype",
+    "f77/ext",
+    "f77/info",
+    "f77/init",
+    "f77/io",
+    "f77/profile",
     "f77/pt2pt",
-    "f08/coll",
-    "f08/datatype",
-    "f08/pt2pt",
+    "f77/rma",
+    "f77/topo",
+    "f90/attr",
+    "f90/coll",
+    "f90/comm",
+    "f90/datatype",
+    "f90/ext",
+    "f90/f90types",
+    "f90/info",
+    "f90/init",
+    "f90/io",
+    "f90/misc",
+    "f90/profile",
+    "f90/pt2pt",
+    "f90/rma",
+    "f90/timer",
+    "f90/topo",
     "group",
+    "impls/mpich/comm",
+    "impls/mpich/mpi_t",
     "info",
     "init",
     "io",
+    "mpi_t",
     "part",
+    "perf",
     "pt2pt",
     "rma",
     "threads/comm",
+    "threads/init",
+    "threads/mpi_t",
+    "threads/part",
+    "threads/perf",
     "threads/pt2pt",
+    "threads/rma",
     "topo",
 ];
 /// Most ranks of a case.
@@ -134,36 +193,126 @@ const LONG: [&str; 7] = [
     "pt2pt/probe_unexp",
 ];
 
-/// Programs of `tests/mpi`: their ranks, and what they end with. Collectives are tried where
-/// the ranks are no power of two.
-const OURS: [(&str, usize, i32); 13] = [
-    ("collectives.c", 3, 0),
-    ("collectives.c", 5, 0),
-    ("collectives.c", 7, 0),
-    ("collectives.c", 13, 0),
-    ("exchange.c", 3, 0),
-    ("exchange.c", 5, 0),
-    ("exchange.c", 7, 0),
-    ("exchange.c", 13, 0),
-    ("flood.c", 3, 0),
-    ("windows.c", 3, 0),
-    ("fortran.f90", 3, 0),
-    ("leaves.c", 3, 1),
-    ("aborts.c", 3, 42),
+/// A program of `tests/mpi`.
+struct Ours {
+    file: &'static str,
+    ranks: usize,
+    /// Nodes that share them; 0: each has one of its own.
+    nodes: usize,
+    ending: Ending,
+}
+
+/// Collectives are tried where the ranks are no power of two. With 7 ranks some are on one node.
+const OURS: [Ours; 18] = [
+    well("collectives.c", 3, 0),
+    well("collectives.c", 5, 0),
+    well("collectives.c", 7, 4),
+    well("collectives.c", 13, 0),
+    well("exchange.c", 3, 0),
+    well("exchange.c", 5, 0),
+    well("exchange.c", 7, 4),
+    well("exchange.c", 13, 0),
+    well("flood.c", 3, 2),
+    well("windows.c", 3, 2),
+    well("truncated.c", 2, 0),
+    well("disagree.c", 4, 0),
+    well("fortran.f90", 3, 0),
+    Ours {
+        ending: Ending {
+            report: Some(sends_are_bounded),
+            ..Ending::WELL
+        },
+        ..well("sends.c", 2, 0)
+    },
+    Ours {
+        ending: Ending {
+            report: Some(transposes_are_exchanges),
+            ..Ending::WELL
+        },
+        ..well("transposes.c", 4, 2)
+    },
+    ends("leaves.c", Some(1), "rank 1 is lost"),
+    ends("crashes.c", None, "signal 11"),
+    ends("aborts.c", Some(42), ""),
 ];
+
+const fn well(file: &'static str, ranks: usize, nodes: usize) -> Ours {
+    Ours {
+        file,
+        ranks,
+        nodes,
+        ending: Ending::WELL,
+    }
+}
+
+const fn ends(file: &'static str, status: Option<i32>, says: &'static str) -> Ours {
+    Ours {
+        ending: Ending {
+            status,
+            says,
+            report: None,
+        },
+        ..well(file, 3, 0)
+    }
+}
+
+/// Most memory of a rank of `sends.c`: its messages have more.
+const SENDS_FRAMES_MOST: u64 = (10 << 20) / 4096;
+
+fn sends_are_bounded(ranks: &[Value]) -> Result<()> {
+    for rank in ranks {
+        let frames = counted(rank, &rank["frames_peak"])?;
+        ensure!(
+            frames <= SENDS_FRAMES_MOST,
+            "a rank had {frames} frames, more than {SENDS_FRAMES_MOST}"
+        );
+    }
+    Ok(())
+}
+
+/// As many as `transposes.c` has calls.
+const TRANSPOSES: u64 = 20;
+
+fn transposes_are_exchanges(ranks: &[Value]) -> Result<()> {
+    for rank in ranks {
+        let [exchanges, messages] = ["exchanges", "messages"].map(|what| &rank["sent"][what]);
+        let (exchanges, messages) = (counted(rank, exchanges)?, counted(rank, messages)?);
+        ensure!(
+            (exchanges, messages) == (TRANSPOSES, 0),
+            "a rank took part in {exchanges} exchanges and sent {messages} messages, in place of \
+             {TRANSPOSES} and none"
+        );
+    }
+    Ok(())
+}
+
+fn counted(rank: &Value, what: &Value) -> Result<u64> {
+    what.as_u64()
+        .with_context(|| format!("a report has no such count: {rank}"))
+}
 
 /// Cases of our own.
 pub fn ours(workspace: &Workspace) -> Vec<Case> {
-    let case = |&(file, ranks, ends_with): &(&str, usize, i32)| Case {
-        name: format!("ours/{file}, {ranks} ranks"),
-        program: built(workspace).join("ours").join(file),
-        ranks,
-        arguments: Vec::new(),
-        environment: Vec::new(),
-        limit_s: OUR_LIMIT_S,
-        is_large: false,
-        is_sampled: true,
-        kind: Kind::Mpi { ends_with },
+    let case = |ours: &Ours| {
+        let &Ours {
+            file, ranks, nodes, ..
+        } = ours;
+        let on = match nodes {
+            0 => String::new(),
+            nodes => format!(" on {nodes} nodes"),
+        };
+        Case {
+            name: format!("ours/{file}, {ranks} ranks{on}"),
+            program: built(workspace).join("ours").join(file),
+            ranks,
+            nodes: Some(nodes).filter(|nodes| *nodes > 0),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            limit_s: OUR_LIMIT_S,
+            is_large: false,
+            is_sampled: true,
+            kind: Kind::Mpi(ours.ending),
+        }
     };
     OURS.iter().map(case).collect()
 }
@@ -172,7 +321,7 @@ pub fn ours(workspace: &Workspace) -> Vec<Case> {
 fn compile_ours(workspace: &Workspace) -> Result<()> {
     let folder = built(workspace).join("ours");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let files: BTreeSet<&str> = OURS.iter().map(|(file, ..)| *file).collect();
+    let files: BTreeSet<&str> = OURS.iter().map(|ours| ours.file).collect();
     for file in files {
         let compiler = match file.ends_with(".c") {
             true => "bin/mpicc",
@@ -203,16 +352,14 @@ pub fn cases(workspace: &Workspace, folders: &[&str]) -> Result<Vec<Case>> {
         source.is_dir(),
         "MPI is not built: `cargo xtask build --mpi`"
     );
+    // Some lists are made when the suite is configured.
+    configure(workspace)?;
     let mut cases = Vec::new();
     for folder in folders {
-        for list in ["testlist", "testlist.in"] {
-            let path = source.join(folder).join(list);
-            if let Ok(text) = fs::read_to_string(&path) {
-                let lines = text.lines().filter_map(|line| read(folder, line));
-                cases.extend(lines);
-                break;
-            }
-        }
+        let lists = [built(workspace), source.clone()].map(|of| of.join(folder).join("testlist"));
+        let text = lists.iter().find_map(|list| fs::read_to_string(list).ok());
+        let text = text.with_context(|| format!("MPICH's suite has no {}", lists[1].display()))?;
+        cases.extend(text.lines().filter_map(|line| read(folder, line)));
     }
     for case in &mut cases {
         case.program = built(workspace).join(&case.program);
@@ -247,16 +394,31 @@ fn read(folder: &str, line: &str) -> Option<Case> {
         arguments: Vec::new(),
         environment: Vec::new(),
         limit_s: if is_large { LARGE_LIMIT_S } else { LIMIT_S },
-        kind: Kind::Mpi { ends_with: 0 },
+        kind: Kind::Mpi(Ending::WELL),
+        nodes: None,
     };
+    let mut limit_s = None;
     for word in words {
         match word.split_once('=') {
             Some(("arg", value)) => case.arguments.push(value.to_owned()),
             Some(("env", value)) => case.environment.push(value.to_owned()),
-            // It is known to fail, wants a special build, or ends with an error by intent.
+            Some(("timeLimit", value)) => limit_s = value.parse().ok(),
+            // It ends with an error, whatever it says.
+            Some(("resultTest", "TestStatus" | "TestErrFatal")) => {
+                case.kind = Kind::Mpi(Ending {
+                    status: None,
+                    says: "",
+                    report: None,
+                });
+            }
+            // It is known to fail, as the suite's own driver has it.
             Some(("xfail" | "resultTest", _)) => return None,
             _ => {}
         }
+    }
+    // Where nothing else ends it the time has to be over.
+    if let (Kind::Mpi(Ending { status: None, .. }), Some(limit_s)) = (&case.kind, limit_s) {
+        case.limit_s = limit_s;
     }
     (ranks <= RANKS_MOST).then_some(case)
 }
@@ -284,7 +446,23 @@ fn write_fewer_rounds(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Configures the suite, and compiles the programs of these cases.
+/// Configures the suite, once.
+fn configure(workspace: &Workspace) -> Result<()> {
+    let folder = built(workspace);
+    if folder.join("Makefile").exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    say(super::LABEL, "configuring MPICH's test suite");
+    let mut command = Command::new(mpi::test_suite(workspace).join("configure"));
+    command.current_dir(&folder).stdin(Stdio::null());
+    command.arg(format!("--with-mpi={}", mpi::prefix(workspace).display()));
+    command.args(["--enable-fortran=all", "--disable-dependency-tracking"]);
+    output_of(command.stderr(Stdio::null()))?;
+    Ok(())
+}
+
+/// Compiles the programs of these cases.
 ///
 /// # Errors
 /// It cannot be configured.
@@ -295,15 +473,7 @@ pub fn prepare(workspace: &Workspace, cases: &[Case]) -> Result<()> {
     if cases.iter().all(is_ours) {
         return Ok(());
     }
-    if !folder.join("Makefile").exists() {
-        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        say(super::LABEL, "configuring MPICH's test suite");
-        let mut command = Command::new(mpi::test_suite(workspace).join("configure"));
-        command.current_dir(&folder).stdin(Stdio::null());
-        command.arg(format!("--with-mpi={}", mpi::prefix(workspace).display()));
-        command.args(["--enable-fortran=all", "--disable-dependency-tracking"]);
-        output_of(command.stderr(Stdio::null()))?;
-    }
+    configure(workspace)?;
     write_fewer_rounds(workspace)?;
     let mut programs: BTreeMap<&Path, BTreeSet<String>> = BTreeMap::new();
     for case in cases.iter().filter(|case| !is_ours(case)) {
@@ -374,6 +544,13 @@ mod tests {
         assert_eq!(case.environment, ["A=b"]);
         assert!(read("coll", "# allred 4").is_none());
         assert!(read("coll", "allred 4 xfail=ticket1").is_none());
+        let fails = read("init", "timeout 2 resultTest=TestErrFatal timeLimit=10").expect("a case");
+        let ending = |case: &Case| match case.kind {
+            Kind::Mpi(ending) => ending.status,
+            Kind::Posix(_) => unreachable!("a case of MPI"),
+        };
+        assert_eq!((ending(&fails), fails.limit_s), (None, 10));
+        assert_eq!((ending(&case), case.limit_s), (Some(0), LIMIT_S));
         assert!(read("coll", "allred 64").is_none());
     }
 }

@@ -143,6 +143,7 @@ fn case(workspace: &Workspace, name: String, recipe: Recipe) -> Case {
         program: workspace.target().join("conformance/programs").join(file),
         name,
         ranks: 1,
+        nodes: None,
         arguments: Vec::new(),
         environment: Vec::new(),
         limit_s: LIMIT_S,

@@ -12,7 +12,7 @@
 use std::fs;
 use std::ops::Range;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -101,9 +101,11 @@ pub fn run(workspace: &Workspace, seeds: Option<&Range<u64>>) -> Result<Checks> 
             limited::say(LABEL, &what);
             continue;
         }
+        let begin = Instant::now();
         match run_one(workspace, test) {
             Ok(_) => {
-                limited::say(LABEL, &format!("ok      {}", test.name));
+                let seconds = begin.elapsed().as_secs_f64();
+                limited::say(LABEL, &format!("ok      {:<35} {seconds:6.1} s", test.name));
                 checks.pass();
             }
             Err(error) => {

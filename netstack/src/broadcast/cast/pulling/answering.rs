@@ -19,7 +19,7 @@ impl Cast {
         io: &mut Io<'_>,
     ) {
         for block in blocks.as_slice() {
-            let found = self.pull.find(*block);
+            let found = self.pull.find_asked(*block);
             let Some(at) = found.filter(|at| self.pull.entries[*at].from == from) else {
                 continue;
             };

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use crate::broadcast::message::{MemberIndex, WantedBlock};
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) enum State {
 impl State {
     pub(super) const QUEUED: State = State::Waiting { queued: true };
 
-    pub(super) fn fills_window(self) -> bool {
+    fn fills_window(self) -> bool {
         matches!(self, State::Sent | State::Flowing)
     }
 }
@@ -52,13 +52,63 @@ pub(super) struct Asked {
     pub(super) sender: Option<MemberIndex>,
     /// More than one did: nobody can be blamed.
     pub(super) mixed: bool,
+    /// Nobody was asked for it: it came by itself.
+    pub(super) unasked: bool,
+    /// It was wrong once, and anybody may have sent that: only what is sealed counts.
+    pub(super) doubted: bool,
+    /// The first sign of life, which counts when the block is right.
+    pub(super) sign: Option<Sign>,
     /// The peer has said that it keeps the request.
     pub(super) told: bool,
     /// A program waits for it.
     pub(super) urgent: bool,
 }
 
+/// What the first fragment that came says of the way, if whoever was asked has sent it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sign {
+    /// How long after the request it came.
+    pub(super) waited: Micros,
+    /// How much of that the request waited at the sender; none if that cannot be told from it.
+    pub(super) held: Option<Micros>,
+}
+
 impl Asked {
+    /// A request to `from` at this time for all of a block of so many fragments.
+    pub(super) fn new(from: MemberIndex, state: State, fragments: u64, now: Instant) -> Self {
+        Asked {
+            from,
+            state,
+            attempt: 0,
+            repeats: 0,
+            expected: 0,
+            at: now,
+            deadline: now,
+            missing: fragments,
+            bytes: Vec::new(),
+            sender: None,
+            mixed: false,
+            unasked: false,
+            doubted: false,
+            sign: None,
+            told: false,
+            urgent: false,
+        }
+    }
+
+    /// It is one of those that the window counts.
+    pub(super) fn fills_window(&self) -> bool {
+        !self.unasked && self.state.fills_window()
+    }
+
+    /// Fragments that were asked for and are not here.
+    pub(super) fn under_way(&self) -> u32 {
+        match self.unasked {
+            true => 0,
+            false => self.missing.count_ones(),
+        }
+    }
+
     /// Nothing was heard of it since it was asked for.
     pub(super) fn is_unanswered(&self) -> bool {
         let open = matches!(self.state, State::Sent | State::Waiting { queued: false });
@@ -71,6 +121,7 @@ impl Asked {
             block,
             fragments: self.missing,
             urgent: self.urgent,
+            sealed: self.doubted,
         }
     }
 

@@ -13,12 +13,13 @@
 //! short block, is soon here on any link: a slow one would be taken for a fast one, and what is
 //! then asked for overflows its port and is missing again.
 
-use super::Share;
-use crate::broadcast::pacer::Pace;
+use super::{Share, WINDOW};
+use crate::broadcast::pace::Pace;
 use crate::time::{Instant, Micros};
+use crate::transport::rtt::LONGEST;
 
-/// Blocks come slowly when so many take longer than at a sixth of the rate.
-const MEASURE_OVER: u32 = 16;
+/// Blocks come slowly when so many, a window, take longer than at a sixth of the rate.
+const MEASURE_OVER: u32 = WINDOW;
 const SLOW_FACTOR: u64 = 6;
 /// Blocks come evenly if between two of them there never was less than this part of the mean time.
 const EVEN: u64 = 2;
@@ -28,8 +29,6 @@ const IDLE_GAP: (u64, u64) = (5, 4);
 /// Waits grow with the slowness of the link from so many times up to so many.
 const SLOWDOWN: u64 = 3;
 const MAX_SLOWDOWN: u64 = 32;
-/// Longest time that a block is taken to need.
-const LONGEST: Micros = Micros::from_secs(2);
 
 /// See the module.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 
 use alloc::vec::Vec;
 
+use super::asked::Sign;
 use super::{Asked, HOLES, STALLED, Share, State};
 use crate::broadcast::cast::serving::Train;
 use crate::broadcast::cast::{Cast, CastEvent, Consent, Io};
@@ -25,6 +26,7 @@ impl Cast {
             block,
             fragments,
             held,
+            sealed,
         } = train;
         let all = self.setup.object.fragments(block);
         let fragments = fragments & all;
@@ -47,6 +49,10 @@ impl Cast {
             io.counters.no_buffer += u64::from(fragments.count_ones());
             return;
         };
+        if self.pull.entries[at].doubted && !sealed {
+            io.counters.duplicates += u64::from(fragments.count_ones());
+            return;
+        }
         let share = Share {
             fragments: fragments.count_ones(),
             of: all.count_ones(),
@@ -66,8 +72,16 @@ impl Cast {
         // From somebody else, who was asked before, it is no answer to this request.
         let first_sign = entry.state == State::Sent
             && (entry.attempt, entry.repeats) == (0, 0)
-            && entry.from == from;
-        let asked_at = entry.at;
+            && entry.from == from
+            && !entry.doubted;
+        if first_sign {
+            let waited = io.now.saturating_since(entry.at);
+            // Behind others' blocks on this link it says nothing about the way, and nothing does
+            // that was held for longer than the request is old: it answers one before it.
+            let says = held < MAX_HELD && held <= waited && idle;
+            let held = says.then_some(held);
+            entry.sign = Some(Sign { waited, held });
+        }
         if let Some(bytes) = bytes {
             if entry.bytes.is_empty() {
                 entry.bytes = self.pull.spare.pop().unwrap_or_default();
@@ -77,16 +91,6 @@ impl Cast {
             entry.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         }
         self.pull.set_missing(at, missing);
-        if first_sign {
-            let waited = io.now.saturating_since(asked_at);
-            self.pull.sample(waited);
-            // Behind others' blocks on this link it says nothing about the way, and nothing does
-            // that was held for longer than the request is old: it answers one before it.
-            if held < MAX_HELD && held <= waited && idle {
-                self.way.sample(waited.saturating_sub(held));
-            }
-        }
-        self.suspects.clear(from);
         if missing == 0 {
             let (crowd, last) = (self.pull.crowd, self.pull.last);
             self.pull.link.count_whole(io.now, self.pace, crowd, last);
@@ -113,25 +117,20 @@ impl Cast {
             })
     }
 
-    /// Data that was not asked for, or not any more: taken if there is room.
+    /// Data that was not asked for, or not any more: taken if there is room, within half of the
+    /// buffers. Anybody can send it.
     fn unasked(&mut self, from: MemberIndex, block: u32, io: &mut Io<'_>) -> Option<usize> {
-        if self.pull.entries.len() >= self.pull.limit {
+        let most = self.pull.limit / 2;
+        if self.pull.unasked >= most || self.pull.entries.len() >= self.pull.limit {
             return None;
         }
+        let fragments = self.setup.object.fragments(block);
         let entry = Asked {
-            from,
-            state: State::Flowing,
             attempt: 1,
-            repeats: 0,
             expected: self.pull.next_expected(),
-            at: io.now,
             deadline: io.now + self.blocks(STALLED),
-            missing: self.setup.object.fragments(block),
-            bytes: Vec::new(),
-            sender: None,
-            mixed: false,
-            told: false,
-            urgent: false,
+            unasked: true,
+            ..Asked::new(from, State::Flowing, fragments, io.now)
         };
         self.pull.insert(block, entry);
         Some(self.pull.entries.len() - 1)
@@ -156,6 +155,12 @@ impl Cast {
         let expected = self.pull.entries[at].expected;
         let late = (self.pull.arrived).saturating_sub(expected.saturating_add(self.way.skew()));
         let entry = self.pull.remove(at);
+        if let Some(sign) = entry.sign {
+            self.pull.sample(sign.waited);
+            if let Some(held) = sign.held {
+                self.way.sample(sign.waited.saturating_sub(held));
+            }
+        }
         let late = (entry.attempt == 0).then_some(late);
         self.have.insert(block);
         self.progressed = io.now;
@@ -166,6 +171,7 @@ impl Cast {
             self.pull.stretch(self.way.blocks(), self.way.crowd());
         }
         let from = entry.sender.unwrap_or(entry.from);
+        self.suspects.clear(from);
         self.plan(io.now, io.rng, |planner, view| {
             planner.arrived(view, block, from, late);
         });
@@ -218,7 +224,7 @@ impl Cast {
             self.have.remove(list);
             self.want_first(list);
         }
-        if self.pull.entries.len() >= self.pull.limit {
+        if self.pull.asked_for() >= self.pull.limit {
             io.counters.no_buffer += 1;
             self.pull.remove(at);
             return;
@@ -278,16 +284,29 @@ impl Cast {
         }
     }
 
-    /// A block was wrong: it is fetched anew, from somebody else if one sender is to blame.
+    /// A block was wrong. Anybody may have sent some of it: whoever was asked is asked once more,
+    /// for datagrams that are sealed, and nothing else counts from then on. If those are wrong too
+    /// their sender is to blame, and somebody else is asked.
     fn corrupt(&mut self, at: usize, io: &mut Io<'_>) {
         io.counters.corrupt += 1;
         let block = self.pull.blocks[at];
         let fragments = self.setup.object.fragments(block);
         let entry = &mut self.pull.entries[at];
-        let blamed = entry.sender.filter(|_| !entry.mixed);
+        if entry.unasked {
+            self.pull.remove(at);
+            return;
+        }
+        let sealed = core::mem::replace(&mut entry.doubted, true);
+        let blamed = entry.sender.filter(|_| sealed && !entry.mixed);
+        let from = entry.from;
         entry.sender = None;
         entry.mixed = false;
+        entry.sign = None;
         self.pull.set_missing(at, fragments);
+        if !sealed {
+            self.repeat(at, from, io);
+            return;
+        }
         if let Some(sender) = blamed {
             self.spread.corrupt(sender);
             self.suspect(sender, Suspicion::Gone, io);

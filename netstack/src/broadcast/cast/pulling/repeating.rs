@@ -17,7 +17,7 @@ impl Cast {
     pub(super) fn last_ones(&mut self, io: &Io<'_>) {
         let lacking = self.have.length() - self.have.count();
         self.pull.last =
-            lacking as usize == self.pull.len() && lacking * LAST_SHARE <= self.pull.arrived;
+            lacking as usize == self.pull.asked_for() && lacking * LAST_SHARE <= self.pull.arrived;
         if !self.pull.last {
             return;
         }

@@ -5,21 +5,21 @@
 //!
 //! Invariant: every wait follows the rate that blocks come with here, and has a limit.
 
-use super::{LONGEST, MAX_BACKOFF};
+use super::{LONGEST, MAX_BACKOFF, WINDOW};
 use crate::broadcast::cast::Cast;
 use crate::broadcast::message::MemberIndex;
 use crate::broadcast::published;
 use crate::time::{Instant, Micros};
 
-/// What a sign of life may be later than is normal, in block times.
-const MARGIN: u64 = 16;
+/// What a sign of life may be later than is normal, in block times: a window of them.
+const MARGIN: u64 = WINDOW as u64;
 /// The same at the end, when all peers have little to do.
-const LAST_MARGIN: u64 = 32;
-/// Factor that waits grow by at the end at most.
+const LAST_MARGIN: u64 = 2 * MARGIN;
+/// Factor that waits grow by at the end at most, three doublings.
 const MAX_LAST_BACKOFF: u64 = 8;
 /// How long a request may wait at the end at a peer that does not have the block, beside the way
 /// there and back.
-const LAST_PARKED: u64 = 16;
+const LAST_PARKED: u64 = MARGIN;
 
 impl Cast {
     /// How long a request may go without a sign of life.

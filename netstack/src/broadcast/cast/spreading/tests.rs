@@ -419,7 +419,7 @@ fn signs_of_life_go_before_what_waits() {
     wants.push(WantedBlock {
         block: 0,
         fragments: u64::MAX,
-        urgent: false,
+        ..WantedBlock::default()
     });
     for _ in 0..2 {
         alone.hear(5, Message::Request(wants));

@@ -45,7 +45,7 @@ impl Worker {
     }
 
     fn call_as(&self, rank: Rank, call: &Call) -> Result<Reply, Errno> {
-        carry_out(&self.handles, rank, call, false)
+        carry_out(&self.handles, (rank, 1), call, false)
     }
 
     fn call(&self, call: &Call) -> Result<Reply, Errno> {

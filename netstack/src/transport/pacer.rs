@@ -1,5 +1,7 @@
-//! Holds what a station sends to the rate of its link, and that of each cast to its own, and scales
-//! every wait by the time one block takes there.
+//! Holds what is sent to a rate: that of a link, of a cast, or of what waits at a port.
+//!
+//! Key type: [`Pacer`]. Neighbours: `broadcast::station` paces its link and each cast, and
+//! `exchange::credit` what it asks for on slow links.
 //!
 //! Invariant: no rate is lost to rounding: credit is kept in bytes times microseconds.
 
@@ -84,27 +86,6 @@ impl Pacer {
 pub(crate) const fn on_wire(datagram: usize) -> usize {
     let bytes = datagram + FRAMING;
     if bytes < SMALLEST { SMALLEST } else { bytes }
-}
-
-/// The time one block takes on the link: the unit of all waits of a cast.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    nanos_per_block: u64,
-}
-
-impl Pace {
-    pub(crate) fn new(rate: u64, block_bytes: u64) -> Self {
-        let on_wire = block_bytes + block_bytes / 14;
-        let nanos = u128::from(on_wire) * 1_000_000_000 / u128::from(rate.max(1));
-        Pace {
-            nanos_per_block: nanos.clamp(1, 1_000_000_000) as u64,
-        }
-    }
-
-    /// The time of so many blocks, at least a microsecond.
-    pub(crate) fn blocks(self, count: u64) -> Micros {
-        Micros((self.nanos_per_block.saturating_mul(count) / 1000).max(1))
-    }
 }
 
 #[cfg(test)]
