@@ -15,9 +15,9 @@ fn the_page_shows_the_io_services_and_their_nodes() {
     let mut browser = Browser::start();
     browser.look(1280, 900, "light");
     browser.open(&format!("http://{http}/"));
-    browser.until("document.getElementById('link').innerText === 'live'");
+    browser.until("document.getElementById('link')?.innerText === 'live'");
     // Without a service there is nothing to be seen of them.
-    browser.until("document.querySelector('#hIOservices').closest('section').hidden");
+    browser.until("document.querySelector('#hIOservices')?.closest('section').hidden");
     let directory = tempfile::tempdir().unwrap();
     let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let listen = free.local_addr().unwrap().to_string();
