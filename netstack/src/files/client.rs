@@ -1,8 +1,8 @@
 //! The node's side: one rank's calls.
 //!
-//! A call that is made before the service was heard names no run, and no service carries it out. The
-//! answer has the run, under which it is sent once more: a rank's first call takes two round trips.
-//! So no copy of it, however late, is carried out by the next service.
+//! A call that is made before the service was heard names no run, and no service carries it out.
+//! The answer has the run, under which it is sent once more: a rank's first call takes two round
+//! trips. So no copy of it, however late, is carried out by the next service.
 //!
 //! Invariant: a call that was submitted ends with a [`Completion`], or is forgotten by who made
 //! it; at the latest [`SILENCE`] after the service was heard last.
@@ -259,8 +259,8 @@ impl Client {
         true
     }
 
-    /// The service is heard for the first time: what was asked for under no run, and was not carried
-    /// out therefore, is asked for under this one.
+    /// The service is heard for the first time: what was asked for under no run, and was not
+    /// carried out therefore, is asked for under this one.
     fn name_run(&mut self, now: Instant, run: u64) {
         for pending in self.calls.values_mut() {
             (pending.run, pending.due) = (run, now);

@@ -16,11 +16,11 @@
 //! | [`client::Client`] | the node's side |
 //! | [`server::Server`] | the service's side |
 //!
-//! Each call is carried out exactly once: the service keeps a reply until the node says that it
-//! has it (`done` in every call), and a call that is older than that is passed over. A service
-//! that was started again knows no call of the run before it: the node is told so, and its calls
-//! under way fail with EIO. One that no run can have carried out ends as [`NOT_CARRIED_OUT`]. A call
-//! that names no run is refused, since every service would take it.
+//! Each call is carried out exactly once: the service keeps a reply until the node says that it has
+//! it (`done` in every call), and a call that is older than that is passed over. A service that was
+//! started again knows no call of the run before it: the node is told so, and its calls under way
+//! fail with EIO. One that no run can have carried out ends as [`NOT_CARRIED_OUT`]. A call that
+//! names no run is refused, since every service would take it.
 //!
 //! Source: function shipping of I/O in Blue Gene's CNK and its I/O daemon (Moreira et al.,
 //! *Designing a highly-scalable operating system: the Blue Gene/L story*, 2006).

@@ -120,8 +120,8 @@ impl Service {
     /// Starts a service at an address.
     ///
     /// # Errors
-    /// When the socket cannot be opened there, the directory of the workers is none, or the number of
-    /// the run cannot be kept.
+    /// When the socket cannot be opened there, the directory of the workers is none, or the number
+    /// of the run cannot be kept.
     pub fn start(listen: SocketAddrV4, workers: Workers<'_>) -> io::Result<Self> {
         Self::start_on(UdpSocket::bind(listen)?, workers)
     }

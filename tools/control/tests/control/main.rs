@@ -12,6 +12,7 @@ mod fake_program;
 mod hosted;
 mod hour;
 mod identity;
+mod io_page;
 mod kills;
 mod lab;
 mod nodes;

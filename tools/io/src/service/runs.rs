@@ -1,8 +1,8 @@
 //! The number of the next run: greater than every one that a service at this address has used.
 //!
-//! Runs are numbered by the time, and so are the datagrams of a run. A clock may be set back between
-//! two of them. So a file has a number that no run before has reached; a run that comes near it
-//! writes a greater one first.
+//! Runs are numbered by the time, and so are the datagrams of a run. A clock may be set back
+//! between two of them. So a file has a number that no run before has reached; a run that comes
+//! near it writes a greater one first.
 //!
 //! Invariant: what a run may use is on the disk before it is used.
 
