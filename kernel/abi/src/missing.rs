@@ -23,7 +23,7 @@ pub const fn why(call: u64) -> Option<&'static str> {
         | RMDIR | UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2 | LINK | LINKAT | SYMLINK
         | SYMLINKAT | CHMOD | FCHMOD | FCHMODAT | CHOWN | FCHOWN | LCHOWN | FCHOWNAT | UTIME
         | UTIMES | UTIMENSAT | FUTIMESAT | MEMFD_CREATE => {
-            "the job has no service for its files, which are read only: see `hearth run --no-files`"
+            "the job has no service for its files, which are read only: files.export of the control node names what jobs see"
         }
         MKNOD | MKNODAT => "pipes and devices cannot be made in files of a job",
         MMAP => "a file cannot be mapped to be shared and written: write it with pwrite",

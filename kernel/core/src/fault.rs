@@ -250,7 +250,10 @@ impl fmt::Display for Cause {
             Self::Protection(Protection::Read) => "the page is read-only",
             Self::Protection(Protection::ReadWrite) => "the page is not executable",
             Self::Protection(Protection::ReadExecute) => "the page is code, it is not writable",
-            Self::OutOfMemory => "out of memory: the program needs more than the node has",
+            Self::OutOfMemory => {
+                "out of memory: the program needs more than the node has; share it among more nodes, \
+                 or take nodes with more memory"
+            }
             Self::BeyondFile => "behind the end of the file that is mapped there",
             Self::PageUnavailable => "a page of the program could not be fetched",
             Self::Exception { vector } => match vector {

@@ -57,6 +57,16 @@ pub enum RequestError {
         /// What the system said; no `source`, which would be printed again.
         reason: std::io::Error,
     },
+    /// The name of its machine is not known.
+    #[error(
+        "the machine of {place} is not known by this name ({reason}); compare it, or give the address (--host, HEARTH_HOST)"
+    )]
+    Unknown {
+        /// The name, with its port.
+        place: String,
+        /// What the system said; no `source`, which would be printed again.
+        reason: std::io::Error,
+    },
     /// Whoever answers at that address is not the control node that is known.
     #[error("no safe connection to the control node at {place}: {reason}")]
     NotSafe {
@@ -84,7 +94,10 @@ pub enum RequestError {
 impl RequestError {
     /// Whether the control node has gone, as it does for a moment when it starts again.
     pub fn is_gone(&self) -> bool {
-        matches!(self, RequestError::Connect { .. } | RequestError::Broken(_))
+        matches!(
+            self,
+            RequestError::Connect { .. } | RequestError::Unknown { .. } | RequestError::Broken(_)
+        )
     }
 
     /// The stable word of a refusal.
@@ -275,7 +288,13 @@ impl Client {
         };
         let place = || remote.host.clone();
         let connecting = async {
-            let stream = TcpStream::connect(&remote.host).await;
+            let addresses = tokio::net::lookup_host(&remote.host).await;
+            let addresses = addresses.map_err(|reason| RequestError::Unknown {
+                place: place(),
+                reason,
+            })?;
+            let addresses: Vec<_> = addresses.collect();
+            let stream = TcpStream::connect(&addresses[..]).await;
             let stream = stream.map_err(|reason| RequestError::Connect {
                 place: place(),
                 reason,

@@ -60,14 +60,16 @@ pub enum NotGranted {
     Bad(#[from] hearth_io::job::BadExport),
     /// Nothing is exported.
     #[error(
-        "this control node exports no directory (files.export in its configuration): leave --mount out"
+        "--mount: this control node exports no directory; set files.export in its configuration, or leave --mount out"
     )]
     NoService,
     /// The directory is outside of what is exported.
-    #[error("{0} is not exported by this control node (files.export in its configuration)")]
+    #[error(
+        "--mount {0}: it is not exported by this control node (files.export in its configuration)"
+    )]
     Outside(String),
     /// There is no such directory.
-    #[error("{path}: {error}")]
+    #[error("--mount {path}: {error}; name a directory that is there")]
     NotThere {
         /// Which.
         path: String,
@@ -134,14 +136,14 @@ fn grant_to(
     // The home directory, or where the job is submitted, may be one of those that a node has for
     // itself: then the job begins elsewhere, as where it is not exported.
     let is_named = |path: &PathBuf| config.export.iter().any(|export| Path::new(export) == path);
-    for path in &exported {
-        if hearth_io::job::is_of_node(path) && !is_named(path) {
-            continue;
-        }
+    let seen = exported.iter();
+    let seen = seen.filter(|path| !hearth_io::job::is_of_node(path) || is_named(path));
+    let seen: Vec<&PathBuf> = seen.collect();
+    for path in &seen {
         let is_root = path.parent().is_none();
-        let is_inside = |other: &PathBuf| other != path && path.starts_with(other);
+        let is_inside = |other: &&PathBuf| other != path && path.starts_with(other);
         let is_there = config.service == FileService::Joined || path.is_dir();
-        if !is_root && !exported.iter().any(is_inside) && is_there {
+        if !is_root && !seen.iter().any(is_inside) && is_there {
             exports.push(Export::same(path));
         }
     }
@@ -262,6 +264,10 @@ mod tests {
         for (mounts, words) in [
             (&[format!("{path}/file:/data")][..], "is no directory"),
             (&twice[..], "a path of its own"),
+            (&[format!("{path}:/tmp")], "for itself"),
+            (&[format!("{path}:/proc/self")], "for itself"),
+            (&[format!("{path}:{path}/zz")], "there is no directory"),
+            (&[format!("{path}/none:/data")], "--mount"),
         ] {
             let asked = request(home.path(), home.path(), mounts);
             let error = grant(&config, &asked, None).unwrap_err().to_string();
@@ -272,6 +278,30 @@ mod tests {
         assert!(matches!(refused, Err(NotGranted::Outside(_))));
         let refused = grant(&exporting(&[]), &asked("/etc:/data".to_string()), None);
         assert_eq!(refused, Err(NotGranted::NoService));
+    }
+
+    #[test]
+    fn a_mount_is_seen_inside_an_export_where_there_is_a_place_for_it() {
+        let home = tempfile::tempdir().unwrap();
+        let inner = home.path().join("zz");
+        std::fs::create_dir(&inner).unwrap();
+        let path = home.path().display();
+        let asked = request(home.path(), home.path(), &[format!("{path}:{path}/zz")]);
+        let mounts = grant(&exporting(&["."]), &asked, None).unwrap().unwrap();
+        assert_eq!(mounts.exports.len(), 2);
+    }
+
+    #[test]
+    fn a_home_below_tmp_is_seen_by_a_job_that_begins_in_tmp() {
+        let home = tempfile::tempdir_in("/tmp").unwrap();
+        let asked = request(home.path(), Path::new("/tmp"), &[]);
+        let mounts = grant(&exporting(&["~", "."]), &asked, None).unwrap();
+        let mounts = mounts.unwrap();
+        assert_eq!(mounts.exports, [Export::same(home.path())]);
+        assert_eq!(mounts.working, Path::new("/"));
+        let path = home.path().display();
+        let asked = request(home.path(), Path::new("/tmp"), &[format!("{path}:/data")]);
+        assert!(grant(&exporting(&["."]), &asked, None).is_ok());
     }
 
     #[test]

@@ -180,8 +180,9 @@ impl Pattern {
 
 /// Why a file could not be written before its job began.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {path}: {error}; name another file with {option}")]
+#[error("cannot write {path}: {error}; name another {option}")]
 pub struct Unwritable {
+    /// What to name, and with which option.
     option: &'static str,
     path: String,
     error: io::Error,
@@ -211,17 +212,20 @@ impl Wanted {
     /// [`Unwritable`].
     pub fn check(&self) -> Result<(), Unwritable> {
         let options = [
-            ("-o (--output)", &self.output),
-            ("-e (--error)", &self.error),
-            ("-D (--chdir)", &self.core),
+            ("file with -o (--output)", &self.output, false),
+            ("file with -e (--error)", &self.error, false),
+            ("folder for --core with -D (--chdir)", &self.core, true),
         ];
-        for (option, pattern) in options {
+        for (option, pattern, is_named_by_us) in options {
             let Some(pattern) = pattern else { continue };
             let path = pattern.path(&Names::default(), 0);
             let is_open = pattern.has("jAanrtxu");
             may_write(&path, is_open).map_err(|error| Unwritable {
                 option,
-                path: pattern.to_string(),
+                path: match path.parent().filter(|_| is_named_by_us) {
+                    Some(folder) => format!("core files to {}", folder.display()),
+                    None => pattern.to_string(),
+                },
                 error,
             })?;
         }
@@ -257,6 +261,7 @@ impl Wanted {
             shares: error.is_none(),
             per_rank: [first, second],
             cores: self.core.as_ref().map(|core| PerRank::new(core, names)),
+            lost_cores: BTreeMap::new(),
             printer: Printer::new(or(first_file, out), or(second_file, err), label, ranks),
         })
     }
@@ -394,6 +399,16 @@ impl PerRank {
         let file = self.open.get_mut(&rank).expect("opened above");
         file.write_all(data)
     }
+
+    /// Removes the file of a rank, where it is one.
+    fn remove(&mut self, rank: u32) {
+        self.open.remove(&rank);
+        let path = self.pattern.path(&self.names, rank);
+        let is_file = path.symlink_metadata().is_ok_and(|data| data.is_file());
+        if is_file && let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!("{}: {error}", path.display());
+        }
+    }
 }
 
 /// What a job's output is written to.
@@ -402,22 +417,22 @@ pub struct Streams {
     shares: bool,
     per_rank: [Option<PerRank>; 2],
     cores: Option<PerRank>,
+    /// Ranks whose core files cannot be written, and why.
+    lost_cores: BTreeMap<u32, io::Error>,
     printer: Printer<Box<dyn Write + Send>, Box<dyn Write + Send>>,
 }
 
 impl Streams {
     /// Takes bytes that `rank` wrote to `fd` (2: standard error, [`CORE_FILE`]: its core file, else
-    /// standard output).
+    /// standard output). A core file that cannot be written is given up, and is no error: it takes
+    /// nothing from what else is told of the crash ([`Streams::lost_cores`]).
     ///
     /// # Errors
     /// A stream cannot be written.
     pub fn output(&mut self, rank: u32, fd: u32, data: &[u8]) -> io::Result<()> {
         if fd == CORE_FILE {
-            return match &mut self.cores {
-                Some(files) => files.write(rank, data),
-                // Who only reads the output wants no core file.
-                None => Ok(()),
-            };
+            self.core(rank, data);
+            return Ok(());
         }
         match self.per_rank_of(fd) {
             Some(files) => files.write(rank, data),
@@ -436,13 +451,44 @@ impl Streams {
         }
     }
 
+    fn core(&mut self, rank: u32, data: &[u8]) {
+        // Who only reads the output wants no core file.
+        let Some(files) = &mut self.cores else { return };
+        if self.lost_cores.contains_key(&rank) {
+            return;
+        }
+        if let Err(error) = files.write(rank, data) {
+            files.remove(rank);
+            self.lost_cores.insert(rank, error);
+        }
+    }
+
     /// The core files that were written, by rank.
     pub fn core_files(&self) -> impl Iterator<Item = (u32, PathBuf)> + '_ {
         let all = self.cores.iter().flat_map(|files| {
             let ranks = files.begun.iter().copied();
             ranks.map(move |rank| (files, rank))
         });
-        all.map(|(files, rank)| (rank, files.pattern.path(&files.names, rank)))
+        all.filter(|(_, rank)| !self.lost_cores.contains_key(rank))
+            .map(|(files, rank)| (rank, files.pattern.path(&files.names, rank)))
+    }
+
+    /// The ranks whose core files could not be written, each with the reason.
+    pub fn lost_cores(&self) -> impl Iterator<Item = (u32, &io::Error)> {
+        self.lost_cores.iter().map(|(rank, error)| (*rank, error))
+    }
+
+    /// Whether rank `rank` was to leave a core file and wrote none of it; one that an earlier job
+    /// left under its name is removed, so that nobody takes it for this one's.
+    pub fn lacks_core(&mut self, rank: u32) -> bool {
+        let Some(files) = &mut self.cores else {
+            return false;
+        };
+        let lacks = !files.begun.contains(&rank);
+        if lacks {
+            files.remove(rank);
+        }
+        lacks
     }
 
     /// Writes what is left of unfinished lines.
@@ -576,6 +622,45 @@ mod tests {
         streams.finish().unwrap();
         assert_eq!(streams.core_files().count(), 0);
         assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_core_file_that_cannot_be_written_takes_nothing_else_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = Wanted {
+            core: Some(pattern("core.%n").in_folder(dir.path()).unwrap()),
+            ..Wanted::default()
+        };
+        std::fs::create_dir(dir.path().join("core.0")).unwrap();
+        std::fs::write(dir.path().join("core.2"), "of yesterday").unwrap();
+        // As a full disk.
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("core.3")).unwrap();
+        let out = Box::new(File::create(dir.path().join("out")).unwrap());
+        let opened = wanted.open(&names(), (false, 4), out, Box::new(io::sink()));
+        let mut streams = opened.unwrap();
+        for rank in [0, 1, 3] {
+            for piece in [b"ELF", b"end"] {
+                streams.output(rank, CORE_FILE, piece).unwrap();
+            }
+        }
+        streams.output(0, 1, b"a\n").unwrap();
+        streams.finish().unwrap();
+        let written: Vec<u32> = streams.core_files().map(|(rank, _)| rank).collect();
+        assert_eq!(written, [1]);
+        let lost: Vec<_> = streams.lost_cores().collect();
+        assert_eq!(
+            lost.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(),
+            [0, 3]
+        );
+        assert!(lost[0].1.to_string().contains("core.0"), "{lost:?}");
+        assert!(lost[1].1.to_string().contains("No space"), "{lost:?}");
+        assert_eq!(
+            [0, 1, 2].map(|rank| streams.lacks_core(rank)),
+            [false, false, true]
+        );
+        assert!(!dir.path().join("core.2").exists());
+        assert_eq!(std::fs::read(dir.path().join("core.1")).unwrap(), b"ELFend");
+        assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"a\n");
     }
 
     fn files(files: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -100,12 +100,17 @@ pub enum Denied {
     ReadOnly(String),
     /// Operators alone may.
     #[error(
-        "only operators may do this, and {0} is none; operators are root, the user who the control node runs as, and the members of its group api.operators (`hearth config`)"
+        "only operators may do this, and {name} asks with the role {role}; operators are root, the user who the control node runs as, and the members of its group api.operators (`hearth config`), and who shows a token with the role operator"
     )]
-    NotOperator(String),
+    NotOperator {
+        /// Who asks.
+        name: String,
+        /// The role, which is that of a token where one is shown.
+        role: &'static str,
+    },
     /// A job is somebody else's.
     #[error(
-        "job {job} is {owner}'s, and {name} may neither change it nor read what it writes; ask {owner} or an operator"
+        "job {job} is {owner}'s: only {owner} and operators change it and read what it writes, and the user {name} is neither; ask one of them"
     )]
     NotYours {
         /// The job.
@@ -138,7 +143,7 @@ impl Denied {
         match self {
             Denied::Nameless => "no-token",
             Denied::ReadOnly(_) => "read-only",
-            Denied::NotOperator(_) => "not-operator",
+            Denied::NotOperator { .. } => "not-operator",
             Denied::NotYours { .. } | Denied::NotYourFile(_) => "not-yours",
             Denied::SomebodyElse { .. } => "not-yourself",
         }
@@ -202,7 +207,10 @@ impl Principal {
         if role == Role::User {
             return Err(Denied::ReadOnly(self.name.clone()));
         }
-        Err(Denied::NotOperator(self.name.clone()))
+        Err(Denied::NotOperator {
+            name: self.name.clone(),
+            role: self.role.word(),
+        })
     }
 
     /// The proof that they are an operator.
@@ -282,6 +290,9 @@ mod tests {
         assert_eq!(code(Principal::nameless(), Role::Operator), "no-token");
         assert_eq!(code(of("ann", Role::Read), Role::User), "read-only");
         assert_eq!(code(of("ann", Role::User), Role::Operator), "not-operator");
+        // A token of an operator may have a lesser role.
+        let denied = of("root", Role::User).operator().err().unwrap().to_string();
+        assert!(denied.contains("root asks with the role user"), "{denied}");
     }
 
     #[test]

@@ -320,10 +320,7 @@ fn switch(
 
 /// Writes the files that users asked for; one that cannot be written is an event.
 async fn write_files(shared: Arc<Shared>, writers: Arc<kept::files::Writers>) {
-    let tell = |job: u64, error: std::io::Error| {
-        let text = format!(
-            "a file with what job {job} writes cannot be written: {error}; `hearth output {job}` has all of it"
-        );
+    let tell = |kept::files::Unwritten { job, text }| {
         let mut core = shared.lock();
         core.runner.tell_trouble(job, &text);
         let event = Event::new(Severity::Warning, "output-file", text).job(job);

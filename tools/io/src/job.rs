@@ -115,8 +115,11 @@ impl Export {
 /// exported there no program would see.
 const OF_NODE: [&str; 4] = ["with", "dev", "proc", "sys"];
 
-/// Whether a path is one that every node has for itself.
+/// Whether a path is one that every node has for itself. What is below `/tmp` may be an export.
 pub fn is_of_node(path: &Path) -> bool {
+    if path == Path::new("/tmp") {
+        return true;
+    }
     let inside = path.strip_prefix("/").ok();
     let first = inside.and_then(|inside| inside.components().next());
     first.is_some_and(|first| OF_NODE.iter().any(|own| first.as_os_str() == *own))
@@ -152,8 +155,29 @@ pub fn check(exports: &[Export], here: bool) -> Result<(), BadFiles> {
         if before.iter().any(|other| other.node == export.node) {
             return Err(BadFiles::Twice(export.node.clone()));
         }
+        if here && let Some(place) = missing_place(exports, export) {
+            return Err(BadFiles::NoPlace {
+                node: export.node.clone(),
+                place,
+            });
+        }
     }
     Ok(())
+}
+
+/// Where a directory has to be for an export that is to be seen inside another one, if there is
+/// none.
+fn missing_place(exports: &[Export], export: &Export) -> Option<PathBuf> {
+    let around = exports
+        .iter()
+        .filter(|other| other.node != export.node && export.node.starts_with(&other.node));
+    let around = around.max_by_key(|other| other.node.components().count())?;
+    let place = around
+        .host
+        .join(export.node.strip_prefix(&around.node).ok()?);
+    // A link there would be followed nowhere.
+    let is_there = place.symlink_metadata().is_ok_and(|data| data.is_dir());
+    (!is_there).then_some(place)
 }
 
 /// Files with which no job can be served.
@@ -175,11 +199,24 @@ pub enum BadFiles {
     NoDirectory(PathBuf),
     /// The node has something else there.
     #[error(
-        "{}: a node has /with, /dev, /proc and /sys for itself, and a job would not see it; give it \
-         another path there (--mount HOST:NODE)",
+        "{}: a node has /with, /dev, /proc, /sys and /tmp for itself, and a job would not see it; \
+         give it another path there (--mount HOST:NODE)",
         .0.display()
     )]
     OfNode(PathBuf),
+    /// It is to be seen inside another export, which has no directory of that name.
+    #[error(
+        "{}: there is no directory {} to see it at, inside another export; make it, or give the \
+         mount a path of its own (--mount HOST:NODE)",
+        node.display(),
+        place.display()
+    )]
+    NoPlace {
+        /// Where a job would see it.
+        node: PathBuf,
+        /// The directory that is missing.
+        place: PathBuf,
+    },
     /// Two exports have one place.
     #[error("two directories are to be seen at {}; give each a path of its own", .0.display())]
     Twice(PathBuf),

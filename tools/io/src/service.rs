@@ -232,6 +232,11 @@ impl Service {
         self.told().problems.pop_front()
     }
 
+    /// Whether there is one.
+    pub fn has_problem(&self) -> bool {
+        !self.told().problems.is_empty()
+    }
+
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

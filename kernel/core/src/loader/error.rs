@@ -153,7 +153,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NotElf => f.write_str(
-                "not an ELF file: give a compiled program (a script needs its interpreter as the program)",
+                "not an ELF file: give a compiled program; nodes run neither scripts nor sources",
             ),
             Self::Truncated { needed, file_bytes } => write!(
                 f,

@@ -43,7 +43,7 @@ const EXPORTED: [&str; 2] = ["~", "."];
 #[derive(Debug, Args)]
 pub struct UpOptions {
     /// Number of nodes.
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
     /// Memory of each node.
     #[arg(long, default_value = "48M", value_name = "SIZE", value_parser = hearth_qemu::parse_memory_mib)]
@@ -159,6 +159,7 @@ pub struct SuperviseOptions {
 
 /// Starts a cluster and, unless told otherwise, waits until all nodes have joined.
 pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
+    global.here()?;
     if global.state_dir.is_some() {
         let text = "`hearth up` keeps its state by cluster name; use --cluster NAME instead of --state-dir";
         return Err(exit::Usage(text.to_string()).into());
@@ -175,7 +176,11 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
     }
     let configured = match &global.config {
         // Control reads it itself; told here, an error costs no network and no processes.
-        Some(_) => global.load_config()?.jobs.time_limit_s,
+        Some(file) => {
+            let config = global.load_config()?;
+            has_use_for(options.io, file, &config.files)?;
+            config.jobs.time_limit_s
+        }
         None => TIME_LIMIT_S,
     };
     let time_limit_s = options.time_limit.unwrap_or(configured);
@@ -218,6 +223,17 @@ pub fn up(global: &Global, options: UpOptions) -> anyhow::Result<()> {
         true => Ok(()),
         false => print_text(&debugger_lines(&spec, &paths)),
     }
+}
+
+/// That there are files for so many I/O services: the control node takes none without.
+fn has_use_for(services: u32, file: &Path, files: &config::Files) -> Result<(), exit::Usage> {
+    if services == 0 || !files.export.is_empty() {
+        return Ok(());
+    }
+    Err(exit::Usage(format!(
+        "--io {services}: with {} jobs see no directory, so that there is nothing to serve; add [files] with export = [\"~\", \".\"] to it, or leave --io out",
+        file.display()
+    )))
 }
 
 /// Where the kernel of a node lies: its file says where from that address on.
@@ -447,6 +463,7 @@ pub fn supervise(options: SuperviseOptions) -> anyhow::Result<()> {
 
 /// Lists the clusters of this user, or the machines of one.
 pub fn list(global: &Global, options: &ListOptions) -> anyhow::Result<()> {
+    global.here()?;
     if options.machines {
         return list_machines(global);
     }
@@ -592,6 +609,17 @@ mod tests {
         }
         let other = by_signal(hearth_qemu::Error::Host("no".to_string()), 0);
         assert_eq!(exit::of_error(&other), exit::CONTROL);
+    }
+
+    #[test]
+    fn services_without_files_are_refused_before_anything_starts() {
+        let file = Path::new("c.toml");
+        let mut files = config::defaults().files;
+        assert!(has_use_for(0, file, &files).is_ok());
+        let text = has_use_for(1, file, &files).unwrap_err().to_string();
+        assert!(text.contains("c.toml") && text.contains("export"), "{text}");
+        files.export = vec!["~".to_string()];
+        assert!(has_use_for(1, file, &files).is_ok());
     }
 
     #[test]

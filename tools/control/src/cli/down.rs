@@ -36,6 +36,7 @@ pub struct DownOptions {
 
 /// Takes a cluster down.
 pub fn down(global: &Global, options: &DownOptions) -> anyhow::Result<()> {
+    global.here()?;
     let paths = cluster::chosen(global)?;
     let client = Client::new(paths.control_socket());
     let jobs = super::block_on(async { Ok(client.get::<Vec<QueuedJob>>("/v1/queue").await?) });

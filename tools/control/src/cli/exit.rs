@@ -67,7 +67,9 @@ fn code_of(error: &anyhow::Error) -> Option<&str> {
 
 /// An error as an object of JSON on one line, for commands with `--json`.
 pub fn json_of(error: &anyhow::Error) -> String {
-    json(&format!("{error:#}"), of_error(error), code_of(error))
+    let status = of_error(error);
+    let code = code_of(error).unwrap_or(code_of_status(status));
+    json(&format!("{error:#}"), status, code)
 }
 
 /// As [`json_of`], for a command line that was not understood: clap's text without the usage.
@@ -75,14 +77,21 @@ pub fn json_of_usage(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let text = text.split("\n\nUsage:").next().unwrap_or(text);
     let words: Vec<&str> = text.split_whitespace().collect();
-    json(&words.join(" "), USAGE, None)
+    json(&words.join(" "), USAGE, code_of_status(USAGE))
 }
 
-fn json(text: &str, status: u8, code: Option<&str>) -> String {
-    let mut object = serde_json::json!({ "error": text, "status": status });
-    if let Some(code) = code {
-        object["code"] = code.into();
+/// The word of an error that the command itself found.
+fn code_of_status(status: u8) -> &'static str {
+    match status {
+        USAGE => "usage",
+        BAD_PROGRAM => "bad-program",
+        NO_PROGRAM => "no-such-program",
+        _ => "failed",
     }
+}
+
+fn json(text: &str, status: u8, code: &str) -> String {
+    let object = serde_json::json!({ "error": text, "status": status, "code": code });
     crate::output::plain_json(&object.to_string()) + "\n"
 }
 
@@ -191,11 +200,16 @@ mod tests {
         });
         assert_eq!(read(json_of(&refused)), wanted);
         let other = read(json_of(&Usage("no".to_string()).into()));
-        assert_eq!(other, serde_json::json!({ "error": "no", "status": USAGE }));
+        assert_eq!(
+            other,
+            serde_json::json!({ "error": "no", "status": USAGE, "code": "usage" })
+        );
         let clap = "error: unexpected argument '--x' found\n\n  tip: y\n\nUsage: hearth nodes\n";
         let text = "unexpected argument '--x' found tip: y";
-        let wanted = serde_json::json!({ "error": text, "status": USAGE });
+        let wanted = serde_json::json!({ "error": text, "status": USAGE, "code": "usage" });
         assert_eq!(read(json_of_usage(clap)), wanted);
+        let missing = Failed::new(NO_PROGRAM, "no").into();
+        assert_eq!(read(json_of(&missing))["code"], "no-such-program");
     }
 
     #[test]

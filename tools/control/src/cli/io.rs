@@ -34,6 +34,8 @@ use crate::secrets;
 
 /// UDP port, where none is given.
 const PORT: u16 = 7118;
+/// How often it looks for problems while it waits for orders.
+const PROBLEM_LOOKS: Duration = Duration::from_millis(20);
 /// How long a control node that is gone, or one that does not answer, is left alone.
 const PAUSE: Duration = Duration::from_millis(500);
 /// A question that has no answer by then has none: its connection is dead.
@@ -206,7 +208,14 @@ impl Joins {
                 });
             }
             let asks = client.post::<Orders>("/v1/io/poll", &self.poll);
-            match tokio::time::timeout(POLL + ANSWERED_WITHIN, asks).await {
+            let asks = tokio::time::timeout(POLL + ANSWERED_WITHIN, asks);
+            let may_tell = self.poll.problems.len() < PROBLEMS_MAX;
+            let answer = tokio::select! {
+                answer = asks => answer,
+                // It is for a job that may end in a moment. What was asked is asked again.
+                () = has_problem(&self.service), if may_tell => continue,
+            };
+            match answer {
                 Ok(Ok(orders)) => {
                     if std::mem::take(&mut self.told_gone) || self.poll.taken == 0 {
                         tracing::info!(
@@ -271,6 +280,13 @@ impl Joins {
         }
         self.poll.taken = orders.taken;
         Ok(())
+    }
+}
+
+/// Waits until there is a problem to tell.
+async fn has_problem(service: &Service) {
+    while !service.has_problem() {
+        tokio::time::sleep(PROBLEM_LOOKS).await;
     }
 }
 

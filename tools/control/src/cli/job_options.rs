@@ -22,7 +22,7 @@ use crate::api::types::{
 };
 use crate::client::{Client, RequestError};
 use crate::config::{Load, Verify};
-use crate::jobs::TIME_LIMIT_MOST_S;
+use crate::jobs::{OWN_VARIABLES, TIME_LIMIT_MOST_S};
 use crate::output_files::{Pattern, Wanted};
 use crate::{programs, secrets};
 
@@ -91,7 +91,7 @@ pub struct JobOptions {
     error: Option<Pattern>,
     /// Leave a core file of each rank that crashes, for a debugger: core.RANK in the folder of
     /// --chdir (of `submit`: core.JOB.RANK), each of at most SIZE [default with the option: 64MiB].
-    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "64MiB", value_parser = super::size)]
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "64MiB", value_parser = core_size)]
     core: Option<u64>,
     /// Folder from which the paths of the program, its input, --with, -o and -e count.
     #[arg(short = 'D', long, value_name = "DIR")]
@@ -157,6 +157,9 @@ pub struct QueueOptions {
     pub(super) array: Option<Array>,
 }
 
+/// Smallest core file: what comes before the memory of a program with one thread has room in it.
+const CORE_LEAST: u64 = 16 * 1024;
+
 /// Takes `NAME=VALUE`, in whatever encoding.
 fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
     use clap::builder::TypedValueParser;
@@ -171,7 +174,26 @@ fn variable() -> impl clap::builder::TypedValueParser<Value = OsString> {
 /// A number of things of which there is one at least.
 fn whole<T: std::str::FromStr + Default + PartialEq>(text: &str) -> Result<T, &'static str> {
     let number = text.parse().ok().filter(|number| *number != T::default());
-    number.ok_or("write a whole number from 1 on")
+    // No number of things that a job has is larger than that of u32.
+    let is_larger = || !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    number.ok_or_else(
+        || match is_larger() && text.bytes().any(|byte| byte != b'0') {
+            true => "that is more than there can be; write a smaller number",
+            false => "write a whole number from 1 on",
+        },
+    )
+}
+
+/// Bytes of a core file, of which there is one for at least the state of a thread and the list of
+/// its memory.
+fn core_size(text: &str) -> Result<u64, String> {
+    match super::size(text)? {
+        0..CORE_LEAST => Err(format!(
+            "a core file of that size holds nothing; write at least {}KiB, or --core alone for 64MiB",
+            CORE_LEAST / 1024
+        )),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Seconds of a time limit.
@@ -326,7 +348,9 @@ impl JobOptions {
         }
         let folder = match &self.chdir {
             Some(folder) => folder.clone(),
-            None => std::env::current_dir().context("where does this command run")?,
+            None => std::env::current_dir().context(
+                "the directory in which this command runs is gone; go to another (cd), or name one with -D",
+            )?,
         };
         let within = |pattern: &Option<Pattern>| match pattern {
             Some(pattern) => pattern.in_folder(&folder).map(Some),
@@ -401,6 +425,12 @@ impl JobOptions {
         let exported = self.export.iter().flat_map(|export| &export.0);
         let named: Vec<OsString> = exported.chain(&self.env).cloned().collect();
         let mut env = last_of_each(&named);
+        if let Some(name) = env.iter().find_map(|variable| told_by_control(variable)) {
+            let text = format!(
+                "--env {name}: each rank is told its own by this variable; choose another name"
+            );
+            return Err(exit::Failed::usage(text).into());
+        }
         if self.quiet {
             env.push(&quiet);
         }
@@ -444,6 +474,15 @@ impl JobOptions {
             directory: directory(),
             files: (!self.no_files).then(|| self.files_request()),
             ..JobRequest::default()
+        })
+    }
+
+    /// What is to be said before a job begins in a directory whose files it cannot see.
+    pub fn unseen(&self) -> Option<String> {
+        let working = std::path::absolute(self.path(Path::new(""))).ok()?;
+        let real = working.canonicalize().unwrap_or(working);
+        (!self.no_files && real == Path::new("/tmp")).then(|| {
+            "/tmp is each node's own, so that the job sees nothing of this one; begin in a directory below it (-D /tmp/DIR), or name this one anew (--mount /tmp:/DIR)".to_string()
         })
     }
 
@@ -536,6 +575,13 @@ impl QueueOptions {
 fn directory() -> String {
     let directory = std::env::current_dir().unwrap_or_default();
     directory.to_string_lossy().into_owned()
+}
+
+/// The name of a variable that control gives each rank, whatever the user says.
+fn told_by_control(variable: &OsString) -> Option<&'static str> {
+    let name = variable.as_bytes().split(|byte| *byte == b'=').next()?;
+    let mut own = OWN_VARIABLES.into_iter();
+    own.find(|own| own.as_bytes() == name)
 }
 
 /// Variables, each name once: the last value goes.
@@ -691,6 +737,57 @@ mod tests {
         assert_eq!(env, [b"B=2".to_vec(), b"A=3".to_vec()]);
         assert_eq!(request.after.len(), 2);
         assert_eq!(request.ranks, 0);
+    }
+
+    #[test]
+    fn numbers_and_sizes_that_make_no_sense_say_what_does() {
+        assert_eq!(whole::<u32>("3"), Ok(3));
+        for (text, word) in [
+            ("99999999999", "smaller"),
+            ("0", "from 1"),
+            ("-1", "from 1"),
+            ("x", "from 1"),
+            ("", "from 1"),
+        ] {
+            let error = whole::<u32>(text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        assert_eq!(core_size("64MiB"), Ok(64 << 20));
+        for small in ["0", "1KiB"] {
+            assert!(core_size(small).unwrap_err().contains("16KiB"), "{small}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_begins_in_tmp_itself_is_told() {
+        let begins = |folder: &str| JobOptions {
+            chdir: Some(folder.into()),
+            ..JobOptions::default()
+        };
+        for folder in ["/tmp", "/tmp/", "/tmp/."] {
+            let text = begins(folder).unseen().unwrap();
+            assert!(text.contains("--mount") && text.contains("below"), "{text}");
+        }
+        assert_eq!(begins("/usr").unseen(), None);
+        let none = JobOptions {
+            no_files: true,
+            ..begins("/tmp")
+        };
+        assert_eq!(none.unseen(), None);
+    }
+
+    #[test]
+    fn variables_of_control_are_not_the_users() {
+        let with = |variable: &str| JobOptions {
+            env: vec![variable.into()],
+            ..JobOptions::default()
+        };
+        let request = |job: JobOptions| job.request(&["./p".into()], [7; 32], &mut Files::new());
+        for name in OWN_VARIABLES {
+            let error = request(with(&format!("{name}=9"))).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+        assert!(request(with("HEARTH_RANKS=9")).is_ok());
     }
 
     #[test]

@@ -405,13 +405,22 @@ impl Global {
         config::load(self.config.as_deref()).map(|(config, _)| config)
     }
 
+    /// That this machine is meant, for commands that do their work on it.
+    ///
+    /// # Errors
+    /// A control node on another machine is named.
+    fn here(&self) -> anyhow::Result<()> {
+        match &self.host {
+            None => Ok(()),
+            Some(host) => anyhow::bail!(
+                "this works on the control node's own machine only, and it is asked at {host}; leave --host (HEARTH_HOST) out there"
+            ),
+        }
+    }
+
     /// The state directory of the control node that this command talks to.
     fn find(&self) -> anyhow::Result<paths::StateDir> {
-        if let Some(host) = &self.host {
-            anyhow::bail!(
-                "this works on the control node's own machine only, and it is asked at {host}; leave --host (HEARTH_HOST) out there"
-            );
-        }
+        self.here()?;
         let system = self.load_config()?.serve.state_dir;
         Ok(paths::find_patiently(
             self.state_dir.as_deref(),
@@ -474,9 +483,9 @@ impl Global {
             return as_token(&given, "HEARTH_TOKEN");
         }
         let file = self.token_file.clone().unwrap_or_else(paths::token_file);
-        if self.token_file.is_none() && !file.exists() {
+        if !file.exists() {
             anyhow::bail!(
-                "a control node elsewhere needs a token: set HEARTH_TOKEN, or write it to {} (chmod 600); `hearth token create` makes one there",
+                "a control node elsewhere needs a token, and there is no file {0}: `hearth token create --role user` on its machine prints one; set HEARTH_TOKEN, or write it to {0} (chmod 600)",
                 file.display()
             );
         }

@@ -124,7 +124,7 @@ pub struct JobsOptions {
 #[derive(Debug, Args)]
 pub struct PriorityOptions {
     /// The new priority; jobs with a higher one go first.
-    #[arg(value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(value_name = "NUMBER", allow_negative_numbers = true, value_parser = priority_number)]
     priority: i32,
     /// The jobs.
     #[arg(required = true, value_name = "JOB", value_parser = job_number)]
@@ -161,6 +161,11 @@ pub struct HistoryOptions {
 pub(super) fn job_number(text: &str) -> Result<u64, &'static str> {
     const WRONG: &str = "write a job's number, as in 12; `hearth queue` lists the jobs that wait or run, `hearth history` those that are over";
     text.parse().map_err(|_| WRONG)
+}
+
+fn priority_number(text: &str) -> Result<i32, &'static str> {
+    let wrong = "write a whole number, as in 10 or -5, and then the jobs; higher ones go first";
+    text.parse().map_err(|_| wrong)
 }
 
 /// A point in time, in microseconds since 1970.

@@ -82,6 +82,9 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let mut request = options.job.request(&command, hash, &mut files)?;
     request.stdin = !options.no_input;
     let wanted = options.job.output_files(false, "core.%n")?;
+    if let Some(text) = options.job.unseen() {
+        output::say_line(&text);
+    }
     if global.json && !wanted.is_nothing() {
         return Err(exit::Failed::usage(
             "--json prints what the job writes in frames; leave -o, -e and --core out, or --json",

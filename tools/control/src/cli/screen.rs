@@ -14,12 +14,15 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::sync::mpsc;
 
 use super::faults::Faults;
-use crate::api::types::{Frame, JobInfo, JobState};
+use crate::api::types::{Frame, JobInfo, JobState, RankEnd};
 use crate::output;
 use crate::output_files::{Names, Streams, Wanted};
 
 /// Core files of a job that are named when it ends.
 const CORE_FILES_NAMED: usize = 4;
+
+/// Signals whose default is a core file, as in Linux.
+const LEAVE_CORES: [i32; 10] = [3, 4, 5, 6, 7, 8, 11, 24, 25, 31];
 
 /// How output is shown.
 #[derive(Debug, Clone, Default)]
@@ -140,7 +143,32 @@ impl Screen {
         }
         self.streams()?.finish()?;
         self.tell_like_faults()?;
-        self.tell_core_files(job)
+        self.tell_core_files(job)?;
+        self.tell_lost_core_files(job)
+    }
+
+    /// Which core files are not there that were asked for.
+    fn tell_lost_core_files(&mut self, job: &JobInfo) -> std::io::Result<()> {
+        let streams = self.streams()?;
+        let mut lost: Vec<String> = streams
+            .lost_cores()
+            .map(|(rank, error)| format!("rank {rank} left no core file: {error}"))
+            .collect();
+        for info in &job.ranks {
+            let rank = info.rank;
+            let leaves = matches!(&info.end, Some(RankEnd::Signal(by)) if LEAVE_CORES.contains(by));
+            if leaves && job.state == JobState::Failed && streams.lacks_core(rank) {
+                lost.push(format!(
+                    "rank {rank} left no core file; a larger --core=SIZE has more room for one"
+                ));
+            }
+        }
+        let more = lost.len().saturating_sub(CORE_FILES_NAMED);
+        lost.truncate(CORE_FILES_NAMED);
+        if more > 0 {
+            lost.push(format!("{more} more ranks left no core file"));
+        }
+        lost.iter().try_for_each(|line| self.message(line))
     }
 
     /// Where the core files are.

@@ -90,6 +90,9 @@ pub fn main(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     asked.queue.complete(&asked.job, &mut request, &mut files)?;
     let in_array = asked.queue.array.is_some();
     let wanted = asked.job.output_files(in_array, "core.%j.%n")?;
+    if let Some(text) = asked.job.unseen() {
+        crate::output::say_line(&text);
+    }
     request.output = wanted.output.map(|pattern| pattern.to_string());
     request.error = wanted.error.map(|pattern| pattern.to_string());
     request.core = wanted.core.map(|pattern| pattern.to_string());

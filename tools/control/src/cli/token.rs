@@ -2,6 +2,8 @@
 //!
 //! Neighbour: `api::tokens`.
 
+use std::net::SocketAddr;
+
 use clap::{Args, Subcommand};
 
 use super::{Global, block_on, print_json, print_text, table};
@@ -46,8 +48,13 @@ pub struct CreateOptions {
 #[derive(Debug, Args)]
 pub struct RevokeOptions {
     /// Its number.
-    #[arg(value_name = "TOKEN")]
+    #[arg(value_name = "TOKEN", value_parser = number)]
     id: u64,
+}
+
+fn number(text: &str) -> Result<u64, &'static str> {
+    let wrong = "write a token's number, as in 3; `hearth token list` shows them";
+    text.parse().map_err(|_| wrong)
 }
 
 /// Runs the command.
@@ -80,12 +87,24 @@ fn create(global: &Global, options: CreateOptions) -> anyhow::Result<()> {
     ));
     let hint = match (&made.listen, &made.fingerprint) {
         (Some(listen), Some(fingerprint)) => {
-            format!("elsewhere: HEARTH_HOST={listen} HEARTH_FINGERPRINT={fingerprint}")
+            let host = reached_at(listen);
+            format!("elsewhere: HEARTH_HOST={host} HEARTH_FINGERPRINT={fingerprint}")
         }
         _ => "this control node does not listen on the network: start it with `hearth serve --listen ADDRESS:PORT`, or set api.listen".to_string(),
     };
     crate::output::say_line(format_args!("{hint}"));
     Ok(())
+}
+
+/// By what others reach a control node that listens there: one that listens at all addresses of its
+/// machine has no single one.
+fn reached_at(listen: &str) -> String {
+    match listen.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_unspecified() => {
+            format!("ADDRESS-OF-THIS-MACHINE:{}", address.port())
+        }
+        _ => listen.to_string(),
+    }
 }
 
 fn list(global: &Global) -> anyhow::Result<()> {
@@ -124,4 +143,22 @@ fn revoke(global: &Global, id: u64) -> anyhow::Result<()> {
     }
     let TokenInfo { role, user, .. } = gone;
     print_text(&format!("token {id} of {user} ({role}) is good no more\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_that_others_reach() {
+        for (listen, host) in [
+            ("0.0.0.0:7182", "ADDRESS-OF-THIS-MACHINE:7182"),
+            ("[::]:80", "ADDRESS-OF-THIS-MACHINE:80"),
+            ("10.0.0.1:7182", "10.0.0.1:7182"),
+        ] {
+            assert_eq!(reached_at(listen), host);
+        }
+        assert_eq!(number("3"), Ok(3));
+        assert!(number("x").unwrap_err().contains("token list"));
+    }
 }

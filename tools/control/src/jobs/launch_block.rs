@@ -14,7 +14,7 @@ use crate::casts::for_jobs::JobFile;
 use crate::io_service::Mounts;
 
 /// Variables that the job gets from control, whatever the user gives.
-const OWN_VARIABLES: [&str; 4] = ["HEARTH_RANK", "HEARTH_SIZE", "HEARTH_JOB", "HEARTH_NODE"];
+pub const OWN_VARIABLES: [&str; 4] = ["HEARTH_RANK", "HEARTH_SIZE", "HEARTH_JOB", "HEARTH_NODE"];
 
 /// The variable that OpenMP reads, which the job gets unless the user gives it.
 const THREADS: &str = "OMP_NUM_THREADS";

@@ -72,6 +72,7 @@ use deadlines::Deadlines;
 pub use errors::{JobError, SubmitError};
 use fabric::Fabric;
 use kept::Outputs;
+pub use launch_block::OWN_VARIABLES;
 pub use nodes::NodeError;
 use nodes::Nodes;
 use record::{Job, RankRecord, Record};

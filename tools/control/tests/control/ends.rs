@@ -214,6 +214,15 @@ fn wrong_command_lines_are_explained() {
     for (args, word) in [
         (vec!["run", "--frobnicate"], "no option --frobnicate"),
         (vec!["run", "--env", "NOVALUE", &program], "NAME=VALUE"),
+        (
+            vec!["run", "--env", "HEARTH_RANK=9", &program],
+            "HEARTH_RANK",
+        ),
+        (vec!["run", "--core=1KiB", &program], "16KiB"),
+        (vec!["run", "-n", "99999999999", &program], "smaller"),
+        (vec!["priority", "x", "3"], "higher ones go first"),
+        (vec!["token", "revoke", "x"], "hearth token list"),
+        (vec!["up", "--nodes", "0"], "not in 1.."),
     ] {
         let (code, _, err) = parts(&lab.hearth(&args));
         assert_eq!(code, 2, "{err}");
@@ -229,7 +238,7 @@ fn with_json_a_failure_is_an_object_in_the_last_line() {
     let lab = Lab::with_nodes(1);
     let program = lab.program("p", "out x\n");
     for (args, status, code, words) in [
-        (&["nodes", "n7", "--json"][..], 125, "", "no node n7"),
+        (&["nodes", "n7", "--json"][..], 125, "failed", "no node n7"),
         (
             &["run", "--json", &program],
             126,
@@ -239,29 +248,39 @@ fn with_json_a_failure_is_an_object_in_the_last_line() {
         (
             &["run", "--json", "/no/such/program"],
             127,
-            "",
+            "no-such-program",
             "cannot run",
         ),
         (
             &["submit", "--json", "/no/such/program"],
             127,
-            "",
+            "no-such-program",
             "cannot submit",
         ),
-        (&["node", "leave", "n7", "--json"], 125, "", "no node n7"),
+        (
+            &["node", "leave", "n7", "--json"],
+            125,
+            "failed",
+            "no node n7",
+        ),
         (
             &["casts", "cancel", "99", "--json"],
             125,
             "no-such-cast",
             "no cast 99",
         ),
-        (&["queue", "--frobnicate", "--json"], 2, "", "--frobnicate"),
+        (
+            &["queue", "--frobnicate", "--json"],
+            2,
+            "usage",
+            "--frobnicate",
+        ),
     ] {
         let (exit, _, err) = parts(&lab.hearth(args));
         let last = err.lines().last().unwrap_or_default();
         let said: serde_json::Value = serde_json::from_str(last).expect(&err);
         assert_eq!((exit, &said["status"]), (status, &status.into()), "{err}");
-        assert_eq!(said["code"].as_str().unwrap_or_default(), code, "{err}");
+        assert_eq!(said["code"], code, "{err}");
         assert!(said["error"].as_str().unwrap().contains(words), "{err}");
     }
 }

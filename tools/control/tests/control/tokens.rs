@@ -94,11 +94,36 @@ fn jobs_run_over_the_network_with_a_token_and_as_its_user() {
     let (code, out, err) = network.hearth(&token, &network.fingerprint, &["token", "list"]);
     assert_eq!((code, out.lines().count()), (0, 2), "{out}{err}");
     // What only works beside the control node says so.
-    let error = network.refused(&token, &["node", "key", "1", "52:54:00:07:00:01"]);
-    assert!(
-        error.contains("on the control node's own machine"),
-        "{error}"
-    );
+    for args in [
+        &["node", "key", "1", "52:54:00:07:00:01"][..],
+        &["down"],
+        &["up"],
+        &["list"],
+        &["stop"],
+    ] {
+        let error = network.refused(&token, args);
+        assert!(
+            error.contains("on the control node's own machine") && error.contains("HEARTH_HOST"),
+            "{args:?}: {error}"
+        );
+    }
+    // A role, and not whom it is of, is what is missing.
+    let drain = network.refused(&token, &["drain", "n0"]);
+    assert!(drain.contains("ann asks with the role user"), "{drain}");
+    for (args, word) in [
+        (
+            &["queue", "--host", "no-such-host.invalid"][..],
+            "not known by this name",
+        ),
+        (
+            &["queue", "--token-file", "/no/such/file"],
+            "hearth token create",
+        ),
+    ] {
+        let error = network.refused(&token, args);
+        assert!(error.contains(word), "{args:?}: {error}");
+        assert_eq!(error.matches("/no/such/file").count() % 2, 0, "{error}");
+    }
     // Another run of control has the same certificate, and knows the token.
     network.lab.stop_control(true);
     network.lab.start_control();

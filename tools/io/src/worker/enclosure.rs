@@ -37,8 +37,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use crate::job::{Export, User};
 use crate::message::Setup;
 
-/// Where the new root is made: a directory that every system has.
-const BASE: &str = "/tmp";
+/// Where the new root may be made: directories that every system has.
+const BASES: [&str; 2] = ["/tmp", "/dev"];
 /// Where the old root is for a moment.
 const OLD: &str = ".old";
 /// The new root holds directories and no bytes.
@@ -115,8 +115,9 @@ pub fn enter(setup: &Setup) -> Result<OwnedFd, String> {
     // Directories on the way to an export are for everybody, whatever mask the service has; the
     // files of a program have its own mask.
     stat::umask(Mode::empty());
-    make_root(&open_exports(&setup.exports, other)?)?;
-    leave_old_root()?;
+    let base = base_for(&setup.exports);
+    make_root(base, &open_exports(&setup.exports, other)?)?;
+    leave_old_root(base)?;
     set_limits(uid.is_root()).map_err(said("limits"))?;
     become_user(other)?;
     verify(other)?;
@@ -229,19 +230,30 @@ fn mount_memory(at: &Path, options: &str, flags: MsFlags) -> Result<(), Errno> {
     mount::mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options))
 }
 
-/// Makes the new root at [`BASE`], with the exports in it.
-fn make_root(exports: &[Opened]) -> Result<(), String> {
+/// Where the new root is made: an export that contains the place would bring the new root along,
+/// which would be seen instead of what is there.
+fn base_for(exports: &[Export]) -> &'static Path {
+    let [first, other] = BASES.map(Path::new);
+    match exports.iter().any(|export| first.starts_with(&export.host)) {
+        true => other,
+        false => first,
+    }
+}
+
+/// Makes the new root at `base`, with the exports in it.
+fn make_root(base: &Path, exports: &[Opened]) -> Result<(), String> {
     let none = None::<&str>;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount::mount(none, "/", none, private, none).map_err(|errno| format!("mounts: {errno}"))?;
-    mount_memory(Path::new(BASE), ROOT_OPTIONS, QUIET)
+    mount_memory(base, ROOT_OPTIONS, QUIET)
         .map_err(|errno| format!("a root in memory: {errno}"))?;
-    let root = open_plain(AT_FDCWD, Path::new(BASE)).map_err(|errno| format!("{BASE}: {errno}"))?;
+    let root = open_plain(AT_FDCWD, base);
+    let root = root.map_err(|errno| format!("{}: {errno}", base.display()))?;
     let own = device_of(&root)?;
     // For who lists `/`: what is in it is each node's own.
-    fs::create_dir(Path::new(BASE).join("tmp")).map_err(|error| format!("/tmp: {error}"))?;
+    fs::create_dir(base.join("tmp")).map_err(|error| format!("/tmp: {error}"))?;
     for opened in exports {
-        bind(&root, own, opened).map_err(|why| {
+        bind((base, &root), own, opened).map_err(|why| {
             let name = opened.export.node.display();
             format!("export {name}: {why}")
         })?;
@@ -256,7 +268,7 @@ fn device_of(directory: &OwnedFd) -> Result<u64, String> {
 
 /// Binds an export into the new root. Places for it are made in the worker's `own` file system
 /// only: inside another export the place has to be there.
-fn bind(root: &OwnedFd, own: u64, opened: &Opened) -> Result<(), String> {
+fn bind((base, root): (&Path, &OwnedFd), own: u64, opened: &Opened) -> Result<(), String> {
     let Opened { export, directory } = opened;
     let inside = export.node.strip_prefix("/");
     let inside = inside.map_err(|_| "its path for the job must be absolute")?;
@@ -289,7 +301,7 @@ fn bind(root: &OwnedFd, own: u64, opened: &Opened) -> Result<(), String> {
         none,
     )
     .map_err(said)?;
-    let target = Path::new(BASE).join(inside);
+    let target = base.join(inside);
     let mounts = mounts_below(&target)?;
     if mounts.len() > MOST_MOUNTS {
         return Err(format!(
@@ -297,7 +309,7 @@ fn bind(root: &OwnedFd, own: u64, opened: &Opened) -> Result<(), String> {
         ));
     }
     for Mounted { point, kind } in mounts {
-        let below = point.strip_prefix(BASE).unwrap_or(&point);
+        let below = point.strip_prefix(base).unwrap_or(&point);
         let at = |errno: Errno| format!("{}: {errno}", Path::new("/").join(below).display());
         let any = NAMED.difference(OFlag::O_DIRECTORY);
         let there = match open_as(root, below, any) {
@@ -387,12 +399,12 @@ fn restrict(point: &OwnedFd, read_only: bool) -> Result<(), Errno> {
     is_so.then_some(()).ok_or(Errno::EPERM)
 }
 
-/// Makes [`BASE`] the root, without a way back, and read only but for what is mounted in it.
-fn leave_old_root() -> Result<(), String> {
+/// Makes `base` the root, without a way back, and read only but for what is mounted in it.
+fn leave_old_root(base: &Path) -> Result<(), String> {
     let said = |errno: Errno| format!("the new root: {errno}");
-    let old = Path::new(BASE).join(OLD);
+    let old = base.join(OLD);
     fs::create_dir(&old).map_err(|error| format!("the new root: {error}"))?;
-    unistd::pivot_root(BASE, &old).map_err(said)?;
+    unistd::pivot_root(base, &old).map_err(said)?;
     unistd::chdir("/").map_err(said)?;
     let old = Path::new("/").join(OLD);
     mount::umount2(&old, MntFlags::MNT_DETACH).map_err(said)?;
@@ -478,7 +490,7 @@ fn verify(user: Option<&User>) -> Result<(), String> {
         return not("no new privileges");
     }
     match Path::new("/proc/self").exists() {
-        true => not("nothing but the exports"),
+        true => Err("/proc of this machine is to be seen: export no directory there".to_owned()),
         false => Ok(()),
     }
 }

@@ -427,3 +427,16 @@ fn places_for_exports_are_not_made_through_links() {
     assert!(!inside.join("made").exists());
     lab.check_outside();
 }
+
+#[test]
+fn the_directory_that_the_root_is_made_in_can_be_exported() {
+    let inside = tempfile::tempdir_in("/tmp").expect("a directory");
+    std::fs::write(inside.path().join("file"), b"own").expect("written");
+    let name = inside.path().strip_prefix("/tmp").expect("it is there");
+    let service = service();
+    let mut export = Export::same("/data");
+    export.host = "/tmp".into();
+    service.admit(files(vec![export], Path::new("/data")));
+    let mut node = Node::new(&service, 0);
+    node.open_ok(&format!("/data/{}/file", name.display()), RDONLY);
+}

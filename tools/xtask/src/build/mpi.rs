@@ -77,10 +77,9 @@ const NEEDED: [&str; 6] = ["gcc", "g++", "gfortran", "make", "tar", "xz"];
 const WRAPPERS: [&str; 4] = ["mpicc", "mpicxx", "mpifort", "mpic++"];
 /// What starts programs, and its text.
 const LAUNCHERS: [&str; 2] = ["mpiexec", "mpirun"];
-const LAUNCHER: &str = "#!/bin/sh\n\
-    # Programs with MPI are jobs as all others are; -np is what scripts call -n.\n\
-    if [ \"$1\" = -np ]; then\n    shift\n    set -- -n \"$@\"\nfi\n\
-    exec hearth run \"$@\"\n";
+const LAUNCHER: &str = include_str!("mpiexec.sh");
+/// What MPICH installs and no program needs.
+const NEEDLESS: [&str; 4] = ["share/doc", "share/man", "bin/mpivars", "bin/parkill"];
 /// Files that `make` compiles, near enough for a percentage.
 const FILES: usize = 990;
 /// A step that takes longer hangs.
@@ -117,7 +116,7 @@ pub fn build(workspace: &Workspace) -> Result<()> {
     let prefix = prefix(workspace);
     if fs::read_to_string(&stamp).is_ok_and(|old| old == state) && prefix.join("bin/mpicc").exists()
     {
-        return Ok(());
+        return launchers(&prefix);
     }
     let source = root.join("source");
     let build = root.join("build");
@@ -284,7 +283,7 @@ fn is_compiling(line: &str) -> bool {
     line.starts_with("  ") && matches!(kind, "CC" | "CXX" | "F77" | "FC" | "PPF77" | "PPFC" | "MOD")
 }
 
-/// Makes the wrappers independent of where they are, and the command that runs programs.
+/// Makes the wrappers independent of where they are, and the commands that run programs.
 fn finish(prefix: &Path) -> Result<()> {
     let bin = prefix.join("bin");
     for name in WRAPPERS {
@@ -293,14 +292,26 @@ fn finish(prefix: &Path) -> Result<()> {
             .with_context(|| format!("MPICH has installed no {}", path.display()))?;
         fs::write(&path, movable(&text, &prefix.display().to_string()))?;
     }
+    launchers(prefix)
+}
+
+/// Makes the commands that run programs, and removes what is not for users.
+fn launchers(prefix: &Path) -> Result<()> {
     for name in LAUNCHERS {
-        let path = bin.join(name);
+        let path = prefix.join("bin").join(name);
+        if fs::read_to_string(&path).is_ok_and(|old| old == LAUNCHER) {
+            continue;
+        }
         let _ = fs::remove_file(&path);
         fs::write(&path, LAUNCHER)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
-    for needless in ["share/doc", "share/man"] {
-        let _ = fs::remove_dir_all(prefix.join(needless));
+    for needless in NEEDLESS {
+        let path = prefix.join(needless);
+        let _ = match path.is_dir() {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path),
+        };
     }
     Ok(())
 }
@@ -330,20 +341,58 @@ mod tests {
         assert!(movable.ends_with(rest), "{movable}");
     }
 
+    /// The exit status of the launcher and what it says; in place of `hearth` is what prints the
+    /// words that it is called with.
+    fn launched(words: &[&str]) -> (Option<i32>, String, String) {
+        let script = LAUNCHER.replace("exec hearth", "printf '%s|'");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "/x/mpiexec"]).args(words);
+        let output = shell.output().expect("there is a shell");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    }
+
     #[test]
     fn the_launcher_knows_the_option_that_scripts_use() {
-        // In place of `hearth`: prints what it is called with.
-        let script = LAUNCHER.replace("exec hearth", "echo");
         for (words, wanted) in [
-            (["-np", "3", "./a b"], "run -n 3 ./a b\n"),
-            (["-n", "3", "-np"], "run -n 3 -np\n"),
+            (&["-np", "3", "./a b", "", "*"][..], "run|-n|3|./a b||*|"),
+            (&["-l", "-np", "3", "./a"], "run|-l|-n|3|./a|"),
+            // What stands behind the program is the program's.
+            (&["-n", "3", "./a", "-np", "-ppn"], "run|-n|3|./a|-np|-ppn|"),
+            (
+                &["-n", "2", "--env", "A=1", "./a"],
+                "run|-n|2|--env|A=1|./a|",
+            ),
         ] {
-            let output = Command::new("sh")
-                .args(["-c", &script, "mpiexec"])
-                .args(words)
-                .output()
-                .expect("there is a shell");
-            assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
+            let (code, out, err) = launched(words);
+            assert_eq!((code, &out[..], &err[..]), (Some(0), wanted, ""));
+        }
+    }
+
+    #[test]
+    fn the_launcher_says_what_to_write_for_options_that_it_has_not() {
+        for (words, wanted) in [
+            (
+                &["-n", "1", "./a", ":", "-n", "1", "./b"][..],
+                "one program",
+            ),
+            (&["-ppn", "2", "-n", "4", "./a"], "-N NODES"),
+            (&["-n", "4", "-hosts", "n0,n1", "./a"], "--nodes LIST"),
+            (&["-f", "hosts", "./a"], "--nodes LIST"),
+            (&["-genv", "A", "1", "./a"], "--env NAME=VALUE"),
+            (&["-wdir", "/x", "./a"], "-D DIR"),
+            (&[], "usage: mpiexec"),
+        ] {
+            let (code, out, err) = launched(words);
+            assert_eq!((code, &out[..]), (Some(2), ""), "{words:?}");
+            assert!(
+                err.starts_with("mpiexec: ") && err.contains(wanted),
+                "{words:?}: {err}"
+            );
         }
     }
 

@@ -9,7 +9,7 @@
 //! twice.
 //!
 //! Invariants: a file has what `hearth output` prints, as far as it is written; one that cannot be
-//! written stops neither its job nor other files, and is told once.
+//! written stops neither its job nor other files, and is told once. Core files are in no output.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -57,6 +57,34 @@ impl Outputs {
     fn forget_order(&self, job: u64) {
         let mut orders = self.0.orders.lock().expect("no panic while held");
         orders.remove(&job);
+    }
+}
+
+/// Core files of a job that cannot be written and are told of.
+const LOST_CORES_TOLD: usize = 4;
+
+/// A file of a job that cannot be written.
+#[derive(Debug)]
+pub struct Unwritten {
+    /// The job.
+    pub job: u64,
+    /// What it is, why it cannot be written, and where else its content is.
+    pub text: String,
+}
+
+impl Unwritten {
+    fn output(job: u64, error: &io::Error) -> Self {
+        let text = format!(
+            "a file with what job {job} writes cannot be written: {error}; `hearth output {job}` has all of it"
+        );
+        Unwritten { job, text }
+    }
+
+    fn core(job: u64, rank: u32, error: &io::Error) -> Self {
+        let text = format!(
+            "the core file of rank {rank} of job {job} cannot be written, and is nowhere else: {error}; make room and submit it again"
+        );
+        Unwritten { job, text }
     }
 }
 
@@ -123,18 +151,21 @@ impl Writers {
         }
     }
 
-    /// Writes what jobs have written since; gives those whose files cannot be written, and why.
-    pub fn write(&self) -> Vec<(u64, io::Error)> {
+    /// Writes what jobs have written since; gives the files that cannot be written, and why.
+    pub fn write(&self) -> Vec<Unwritten> {
         let mut open = self.open.lock().expect("no panic while held");
         let mut failed = Vec::new();
         for (order, is_over) in self.outputs.due() {
             let job = order.names.job;
             let written = self.write_one(&mut open, &order, is_over);
             if is_over || written.is_err() {
-                open.remove(&job);
+                let lost = open.remove(&job);
+                let lost = lost.iter().flat_map(|writer| writer.streams.lost_cores());
+                let lost = lost.take(LOST_CORES_TOLD);
+                failed.extend(lost.map(|(rank, error)| Unwritten::core(job, rank, error)));
                 self.outputs.forget_order(job);
             }
-            failed.extend(written.err().map(|error| (job, error)));
+            failed.extend(written.err().map(|error| Unwritten::output(job, &error)));
         }
         failed
     }
@@ -161,15 +192,13 @@ impl Writers {
 
 /// Writes files as long as there is something to keep; `tell` hears of files that cannot be
 /// written.
-pub async fn write(writers: Arc<Writers>, tell: impl Fn(u64, io::Error)) {
+pub async fn write(writers: Arc<Writers>, tell: impl Fn(Unwritten)) {
     let mut changed = writers.outputs.0.changed.subscribe();
     while changed.changed().await.is_ok() {
         tokio::time::sleep(PAUSE).await;
         let writers = writers.clone();
         let failed = tokio::task::spawn_blocking(move || writers.write()).await;
-        for (job, error) in failed.unwrap_or_default() {
-            tell(job, error);
-        }
+        failed.unwrap_or_default().into_iter().for_each(&tell);
     }
 }
 
@@ -251,11 +280,33 @@ mod tests {
         lost.output(0, 1, at(1), b"x");
         let failed = writers.write();
         assert_eq!(failed.len(), 1);
-        assert!(failed[0].0 == 2 && failed[0].1.to_string().contains("none/o"));
+        assert!(failed[0].job == 2 && failed[0].text.contains("none/o"));
+        assert!(failed[0].text.contains("`hearth output 2` has all of it"));
         lost.output(0, 1, at(2), b"y");
         assert!(writers.write().is_empty());
         drop(silent);
         assert!(writers.write().is_empty());
         assert_eq!(std::fs::read(dir.path().join("silent")).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_core_file_that_is_lost_is_said_to_be_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let outputs = Outputs::open(&dir.path().join("kept"), 10_000, 10_000).unwrap();
+        let writers = Writers::new(outputs.clone());
+        let mut order = order(dir.path(), 3, "o", None);
+        let core: crate::output_files::Pattern = "core.%j.%n".parse().unwrap();
+        order.wanted.core = Some(core.in_folder(dir.path()).unwrap());
+        std::fs::create_dir(dir.path().join("core.3.1")).unwrap();
+        outputs.order(order);
+        let kept = outputs.begin(3);
+        kept.output(1, netstack::io::CORE_FILE, at(1), b"ELF");
+        kept.output(1, 1, at(2), b"last words\n");
+        drop(kept);
+        let failed = writers.write();
+        assert_eq!(failed.len(), 1, "{failed:?}");
+        assert!(failed[0].text.contains("core.3.1") && failed[0].text.contains("nowhere else"));
+        let output = std::fs::read_to_string(dir.path().join("o")).unwrap();
+        assert_eq!(output, "last words\n");
     }
 }

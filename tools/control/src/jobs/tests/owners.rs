@@ -124,7 +124,13 @@ fn who_only_looks_runs_nothing_and_operators_alone_drain_nodes() {
         }
     }
     let denied = user("bob").operator().map(|_| ()).unwrap_err();
-    assert_eq!(denied, Denied::NotOperator("bob".to_string()));
+    assert_eq!(
+        denied,
+        Denied::NotOperator {
+            name: "bob".to_string(),
+            role: "user",
+        }
+    );
 }
 
 #[test]
