@@ -618,7 +618,9 @@ impl Cast {
         blocks: Blocks,
         io: &mut Io<'_>,
     ) {
-        self.send(to, Message::Answer { answer, blocks }, io);
+        if self.roster.is_proven(to) {
+            self.send(to, Message::Answer { answer, blocks }, io);
+        }
     }
 }
 

@@ -204,7 +204,11 @@ impl Roster {
         }
         match self.find(member) {
             Ok(at) if self.learned[at].1.peer == peer => {}
-            Ok(at) => self.learned[at].1 = Learned::new(peer),
+            Ok(at) => {
+                self.learned[at].1 = Learned::new(peer);
+                // It asks again from where it is, if it is there.
+                self.waiting.retain(|(_, of)| *of != member);
+            }
             Err(at) if self.learned.len() < self.most => {
                 self.learned.insert(at, (member, Learned::new(peer)));
             }
@@ -283,12 +287,21 @@ impl Roster {
         times.min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Somebody waits for a page that is not here.
+    /// Somebody waits for a page that is not here, or has to prove its address first. When there
+    /// is no room one of those gives way that have not proved theirs: they may never do.
     pub(crate) fn wait(&mut self, page: u32, member: MemberIndex) {
         let entry = (page, member);
-        if self.waiting.len() < MAX_WAITING && !self.waiting.contains(&entry) {
-            self.waiting.push(entry);
+        if self.waiting.contains(&entry) {
+            return;
         }
+        if self.waiting.len() >= MAX_WAITING {
+            let mut waiting = self.waiting.iter();
+            let Some(at) = waiting.position(|(_, of)| !self.is_proven(*of)) else {
+                return;
+            };
+            self.waiting.swap_remove(at);
+        }
+        self.waiting.push(entry);
     }
 
     /// One of those that wait for this page and may have it, taken out.

@@ -255,19 +255,20 @@ impl Source {
 
     /// A node came late or has restarted: it gets the rest. Its address may have changed. A node
     /// that is no member becomes one. From now on only this boot can say that it has the object:
-    /// others still tell what an earlier one had.
+    /// others still tell what an earlier one had. False: the cast is about to end, or has no room;
+    /// no event of this node follows, and it needs another cast when this one has finished.
     pub fn join(
         &mut self,
         now: Instant,
         cast: CastId,
         node: NodeId,
         (peer, boot): (Peer, BootEpoch),
-    ) {
+    ) -> bool {
         let Some(run) = self.runs.iter_mut().find(|run| run.id == cast) else {
-            return;
+            return false;
         };
         if run.ending {
-            return;
+            return false;
         }
         let member = match run.index_of(node) {
             Some(member) => member,
@@ -278,7 +279,7 @@ impl Source {
                 run.lost.grow();
                 MemberIndex(run.nodes.len() as u32 - 1)
             }
-            None => return,
+            None => return false,
         };
         run.done.remove(member.0);
         run.lost.remove(member.0);
@@ -289,6 +290,7 @@ impl Source {
         let store = &mut super::member::NoStore;
         self.station
             .with(now, cast, store, |cast, _| cast.join(member, peer));
+        true
     }
 
     /// A node is gone: no cast waits for it.

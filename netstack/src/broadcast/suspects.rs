@@ -119,9 +119,13 @@ impl Suspects {
     }
 
     /// A member sent data in good time.
-    pub(crate) fn clear(&mut self, member: MemberIndex) {
+    pub(crate) fn clear(&mut self, now: Instant, member: MemberIndex) {
         if self.silent.is_empty() {
             return;
+        }
+        if let Ok(at) = self.members.binary_search(&member) {
+            let entry = &mut self.entries[at];
+            entry.until = entry.until.min(now);
         }
         for list in [&mut self.silent, &mut self.gone] {
             if let Ok(at) = list.binary_search(&member) {
@@ -184,5 +188,17 @@ mod tests {
             assert_eq!(listed, all);
         }
         assert!(!suspects.silent().is_empty() && !suspects.gone().is_empty());
+    }
+
+    #[test]
+    fn who_was_cleared_is_not_listed_again() {
+        let (mut suspects, now) = (Suspects::default(), Instant::from_micros(1));
+        for (member, wait) in [(1, 5_000), (2, 100), (3, 5_000)] {
+            suspects.strike(now, MemberIndex(member), Micros(wait), Suspicion::Gone);
+        }
+        suspects.clear(now, MemberIndex(1));
+        suspects.tick(now + Micros(100));
+        assert_eq!(suspects.silent(), [MemberIndex(3)]);
+        assert_eq!(suspects.gone(), [MemberIndex(3)]);
     }
 }

@@ -29,6 +29,11 @@ const PENDING_AGAIN: Micros = LOOKS;
 /// Largest window, in fragments: what 64 KB buffers of four reads need, and the bandwidth-delay
 /// product of a link of 10 Gbit/s at 300 us.
 pub(crate) const MOST_FRAGMENTS: u32 = 256;
+/// The clocks of a node and of a service count the same time, and one may say more than the other:
+/// by one part of so many, which is far beyond a bad clock's 500 in a million, and by so many
+/// microseconds.
+const CLOCKS_DRIFT: u64 = 256;
+const CLOCKS_DIFFER: u64 = 10_000;
 /// Linux's EIO.
 const EIO: i64 = 5;
 
@@ -231,7 +236,6 @@ impl Client {
                 if !window.accept(header.seq) {
                     return false;
                 }
-                self.heard = now;
                 self.take(now, header.kind, payload);
             }
             // Runs are numbered in the order of time: an earlier one is over.
@@ -247,7 +251,6 @@ impl Client {
                 }
                 let is_first = known.is_none();
                 *known = Some((run, key, window));
-                self.heard = now;
                 match is_first {
                     true => self.name_run(now, run),
                     false => self.begin_run(),
@@ -297,10 +300,22 @@ impl Client {
     }
 
     fn take(&mut self, now: Instant, kind: Kind, payload: &[u8]) {
+        let reply = match kind {
+            Kind::FileReply => FileReply::parse(payload).ok(),
+            _ => None,
+        };
+        if let Some(reply) = &reply
+            && reply.standing == Standing::Challenge
+        {
+            // Its answers go elsewhere: that is as good as silence.
+            self.echo = Some(reply.result);
+            return;
+        }
+        self.heard = now;
         match kind {
             Kind::FileReply => {
-                if let Ok(reply) = FileReply::parse(payload) {
-                    self.take_reply(now, &reply);
+                if let Some(reply) = &reply {
+                    self.take_reply(now, reply);
                 }
             }
             Kind::FileFetch => {
@@ -331,10 +346,6 @@ impl Client {
     }
 
     fn take_reply(&mut self, now: Instant, reply: &FileReply<'_>) {
-        if reply.standing == Standing::Challenge {
-            self.echo = Some(reply.result);
-            return;
-        }
         let (number, run) = (reply.number, self.run());
         let Some(pending) = self.calls.get_mut(&number) else {
             return;
@@ -357,10 +368,12 @@ impl Client {
             Standing::Challenge => return,
             Standing::OtherRun | Standing::NotCarriedOut => {
                 // Not carried out either when the service that says so had begun before the first
-                // copy was sent: no other can have one.
+                // copy was sent: no other can have one. The two times are of two clocks.
                 let since_first = pending.first.map(|first| now.saturating_since(first));
                 let is_later = since_first.is_none_or(|since| {
-                    u64::try_from(reply.result).is_ok_and(|has_been| has_been > since.as_micros())
+                    let since = since.as_micros();
+                    let at_most = since + since / CLOCKS_DRIFT + CLOCKS_DIFFER;
+                    u64::try_from(reply.result).is_ok_and(|has_been| has_been > at_most)
                 });
                 let is_new = reply.standing == Standing::NotCarriedOut || is_later;
                 let result = if is_new { NOT_CARRIED_OUT } else { -EIO };

@@ -124,6 +124,10 @@ struct Channel {
     done: u64,
     puller: Puller<u64>,
     outgoing: VecDeque<Outgoing>,
+    /// Since when no call is given out that is not known here.
+    since: Instant,
+    /// The highest number of a datagram from the address that the node has.
+    heard_at: u64,
     /// When it is to be looked at, as [`Server::timers`] has it.
     timer: Option<Instant>,
 }
@@ -131,13 +135,15 @@ struct Channel {
 /// All channels of a service.
 #[derive(Debug)]
 pub struct Server {
-    /// The run that jobs begin with.
+    /// The run that it began with.
     run: u64,
-    /// When it began.
-    started: Instant,
+    /// When a datagram came last.
+    heard: Instant,
+    /// Since then no calls were forgotten with a job that was closed.
+    since: Instant,
     /// The highest number that a run or a datagram has had.
     highest: u64,
-    /// The last run that a job was begun again with.
+    /// The last run of all jobs. New ones begin in it.
     latest: u64,
     channels: BTreeMap<ChannelId, Channel>,
     timers: BTreeSet<(Instant, ChannelId)>,
@@ -154,7 +160,8 @@ impl Server {
     pub fn new(now: Instant, run: u64) -> Self {
         Self {
             run,
-            started: now,
+            heard: now,
+            since: now,
             highest: run,
             latest: run,
             channels: BTreeMap::new(),
@@ -180,7 +187,7 @@ impl Server {
     /// Lets the ranks of a job call. One that may already, under this key, goes on; under another
     /// key it begins anew.
     pub fn admit(&mut self, job: JobId, members: impl IntoIterator<Item = Member>) {
-        let run = self.run_of(job).unwrap_or(self.run);
+        let run = self.run_of(job).unwrap_or(self.latest);
         self.admit_in(job, members, run);
     }
 
@@ -212,6 +219,8 @@ impl Server {
                 done: 1,
                 puller: Puller::new(MOST_FRAGMENTS, Arrival::OfAll),
                 outgoing: VecDeque::new(),
+                since: self.since,
+                heard_at: 0,
                 timer: None,
             };
             if let Some(before) = self.channels.insert(id, channel)
@@ -222,9 +231,15 @@ impl Server {
         }
     }
 
-    /// The job has ended: nobody calls any more.
+    /// The job has ended: nobody calls any more. Its calls are forgotten; so if it is let in again,
+    /// it begins another run, in which none of them is given out once more.
     pub fn close(&mut self, job: JobId) {
-        for id in self.channels_of(job) {
+        let channels = self.channels_of(job);
+        if !channels.is_empty() {
+            self.latest += 1;
+            self.since = self.heard;
+        }
+        for id in channels {
             if let Some(Channel {
                 timer: Some(at), ..
             }) = self.channels.remove(&id)
@@ -294,6 +309,7 @@ impl Server {
 
     /// Takes a datagram; false when it is of no channel, or says nothing new.
     pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> bool {
+        self.heard = self.heard.max(now);
         let taken = self.open_and_take(now, from, bytes);
         match taken {
             Some(id) => self.schedule(id),
@@ -315,7 +331,7 @@ impl Server {
         }
         let (payload, is_new) = channel.open(&packet)?;
         // What comes again says nothing, but shows where the node is heard.
-        channel.came(now, from);
+        channel.came(now, from, header.seq);
         if !is_new {
             self.schedule(id);
             return None;
@@ -325,12 +341,13 @@ impl Server {
                 let call = FileCall::parse(payload).ok()?;
                 let is_known = channel.calls.contains_key(&call.number);
                 if call.run != channel.run && !is_known {
-                    let is_before = (1..channel.first_run).contains(&call.run);
+                    let before = channel.first_run.min(self.run);
+                    let is_before = (1..before).contains(&call.run);
                     if is_before && !self.told_doubtful.contains(&id.job) {
                         self.doubtful.insert(id.job);
                     }
                     let is_own = call.run >= self.run;
-                    channel.refuse(&call, is_own, now.saturating_since(self.started));
+                    channel.refuse(now, &call, is_own);
                 } else if let Some(request) = channel.take_call(now, id, &call) {
                     self.counters.calls += 1;
                     self.counters.bytes[0] += request.call.input.len() as u64;
@@ -452,8 +469,16 @@ impl Channel {
         Some((payload, window.accept(header.seq)))
     }
 
-    /// A datagram has come from here, for the first time or again.
-    fn came(&mut self, now: Instant, from: SocketAddrV4) {
+    /// A datagram has come from here, for the first time or again: somebody may have been faster
+    /// with a copy than the node. From the node's address it counts once. What comes there later
+    /// still, anybody may send who has seen it.
+    fn came(&mut self, now: Instant, from: SocketAddrV4, number: u64) {
+        if from == self.path.addr() {
+            if number <= self.heard_at {
+                return;
+            }
+            self.heard_at = number;
+        }
         if self.path.came(now, from) {
             // Nobody without the key can tell, and it is another one each time.
             let parts = [&b"hearth files path"[..], &self.sequence.to_le_bytes()];
@@ -465,8 +490,8 @@ impl Channel {
     }
 
     /// Says of a call that names another run that it is not carried out. `is_own`: that run was of
-    /// this service, which has been there for `since`.
-    fn refuse(&mut self, call: &FileCall<'_>, is_own: bool, since: Micros) {
+    /// this service.
+    fn refuse(&mut self, now: Instant, call: &FileCall<'_>, is_own: bool) {
         // What is queued is enough for each call of a window to be repeated.
         if self.outgoing.len() >= 2 * WINDOW as usize {
             return;
@@ -475,7 +500,8 @@ impl Channel {
         let standing = match is_sure {
             true => Outgoing::Standing(call.number, Standing::NotCarriedOut, 0),
             false => {
-                let since = since.as_micros().min(i64::MAX as u64) as i64;
+                let since = now.saturating_since(self.since).as_micros();
+                let since = since.min(i64::MAX as u64) as i64;
                 Outgoing::Standing(call.number, Standing::OtherRun, since)
             }
         };

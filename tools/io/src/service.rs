@@ -379,7 +379,7 @@ impl Engine {
             (None, None) => Worker::find(&self.directory, files.job, &setup),
             _ => None,
         };
-        let is_known = known.is_some();
+        // Handles of the worker before are void, and its calls over: another run begins.
         self.close(files.job);
         let worker = match found {
             Some((worker, run)) => {
@@ -392,10 +392,6 @@ impl Engine {
                 None
             }
         };
-        if is_known {
-            // Handles of the worker before are void.
-            self.server.begin_again(files.job);
-        }
         self.jobs.insert(
             files.job,
             Job {

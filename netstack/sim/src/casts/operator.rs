@@ -372,7 +372,11 @@ impl Casts {
                 let boot = net.boot(node);
                 match (id, self.stations[control as usize].source()) {
                     (Some(id), Some(source)) => {
-                        source.join(now, id, NodeId(node), (peer(node), boot));
+                        let joins = source.join(now, id, NodeId(node), (peer(node), boot));
+                        // It says so itself, as above; else there is another cast for it.
+                        if !joins && self.stations[node as usize].shelf.is_whole(plan) {
+                            self.operator.runs[plan].told_done[node as usize] = true;
+                        }
                     }
                     (None, Some(_)) => self.begin_cast(net, plan)?,
                     (_, None) => {}

@@ -58,7 +58,12 @@ const FOUND_CASTS: &[u64] = &[
 /// Published ones with any option: a member was asked so much that it asked for nothing itself; one
 /// asked a dead parent for the list while it had a chunk from elsewhere; one asked a parent that
 /// had died in the middle of a block again and again until its patience was over.
-const FOUND_WIDE_CASTS: &[u64] = &[252_405_514_603_042, 70_000_001_649, 70_000_000_771];
+const FOUND_WIDE_CASTS: &[u64] = &[
+    252_405_514_603_042,
+    70_000_001_649,
+    70_000_000_771,
+    910_000_001_527,
+];
 /// The same far apart: members that waited for one another with all buffers full, one that asked a
 /// peer that had left the cast, and one whose answers to probes waited behind all that it had to
 /// send. Seed 295 fails under attack, as it is run.

@@ -136,9 +136,7 @@ impl Serve {
     }
 
     fn release(&mut self, slot: u32) {
-        let wait = &mut self.waits[slot as usize];
-        self.ready_count -= usize::from(wait.ready);
-        wait.ready = false;
+        self.not_ready(slot);
         self.blocks[slot as usize] = FREE;
         self.free.push(slot);
         // What is stale goes when nothing can refer to it.
@@ -165,6 +163,13 @@ impl Serve {
             let order = if wait.urgent { URGENT } else { order };
             self.ready.push(Reverse((order, slot, wait.generation)));
         }
+    }
+
+    /// What is asked for in this slot is not to be sent now.
+    fn not_ready(&mut self, slot: u32) {
+        let wait = &mut self.waits[slot as usize];
+        self.ready_count -= usize::from(wait.ready);
+        wait.ready = false;
     }
 
     /// A program waits for what is asked for in this slot: it goes before all others, now or when
@@ -405,6 +410,11 @@ impl Cast {
             }
             let wait = self.serve.waits[slot as usize];
             let block = self.serve.blocks[slot as usize];
+            // It is somewhere else now, as it seems: when it has proved that, it is ready again.
+            if !self.roster.is_proven(wait.asker) {
+                self.serve.not_ready(slot);
+                continue;
+            }
             self.serve.release(slot);
             if self.have.contains(block) {
                 let remembered = MAX_SENT + self.way.blocks() as usize;

@@ -463,7 +463,6 @@ impl Cast {
         self.not_before(deadline);
     }
 
-    /// The sender does not know this cast: it has restarted, or the cast is over there.
     /// The member with this address, of those to whom it matters that it does not know the cast:
     /// the parent, children, and who was asked for blocks. `guess` is tried first.
     pub(super) fn who_is_at(&self, addr: SocketAddrV4, guess: MemberIndex) -> Option<MemberIndex> {
@@ -477,7 +476,7 @@ impl Cast {
         known.find(is_there).or_else(|| self.asked_at(is_there))
     }
 
-    /// A member does not know the cast.
+    /// A member does not know the cast: it has restarted, or the cast is over there.
     pub(super) fn unknown(&mut self, from: MemberIndex, io: &mut Io<'_>) {
         // What it asked for stays: this may have been overtaken by its requests.
         self.not_known_at(from, io);

@@ -233,3 +233,120 @@ fn a_node_that_has_moved_is_answered_where_it_is() {
     }
     assert_eq!(world.completed[0].reply, Reply::plain(-38));
 }
+
+/// The job's exports are others, or it was closed and is served again: its calls are forgotten.
+#[test]
+fn a_call_is_not_carried_out_again_when_its_job_is_served_anew() {
+    let mut world = acquainted(1);
+    world.client.submit(world.now, rename()).expect("room");
+    let copy = said(&mut world).remove(0);
+    world
+        .server
+        .handle_datagram(world.now, node_address(), &copy);
+    assert!(world.server.poll_event().is_some(), "carried out");
+    // Its reply is lost.
+    world.now += Micros(50);
+    let before = world.server.run_of(CHANNEL.job);
+    world.server.close(CHANNEL.job);
+    world.now += Micros(50_000);
+    world.server.admit(CHANNEL.job, [member(KEY)]);
+    assert!(world.server.run_of(CHANNEL.job) > before);
+    world
+        .server
+        .handle_datagram(world.now, node_address(), &copy);
+    world.run_until(2);
+    assert_eq!(world.completed[1].reply, Reply::plain(-5));
+    assert!(!world.given.contains_key(&2), "carried out again");
+    // What is called later is.
+    world.client.submit(world.now, rename()).expect("room");
+    world.run_until(3);
+    assert_eq!(world.completed[2].reply, Reply::plain(-38));
+}
+
+/// Clocks drift: a service that began just after the call was sent may count a longer time.
+#[test]
+fn times_of_two_clocks_that_are_about_as_long_prove_nothing() {
+    for (ahead, is_sure) in [(100, false), (10_000, false), (2_000_000, true)] {
+        let mut world = acquainted(1);
+        world.client.submit(world.now, rename()).expect("room");
+        let copy = said(&mut world).remove(0);
+        let begun = world.now;
+        world.now += Micros::from_secs(100);
+        // As its clock has it, it began before the call was sent.
+        world.server = server_at(Instant::from_micros(begun.as_micros() - ahead), 2);
+        world
+            .server
+            .handle_datagram(world.now, node_address(), &copy);
+        for (_, bytes) in answered(&mut world) {
+            world.client.handle_datagram(world.now, &bytes);
+        }
+        world.take_completions();
+        let expected = if is_sure { NOT_CARRIED_OUT } else { -5 };
+        assert_eq!(world.completed[0].reply, Reply::plain(expected), "{ahead}");
+    }
+}
+
+/// Somebody sends again from a node's former address what came from there.
+#[test]
+fn a_node_that_has_moved_is_found_whoever_says_again_what_it_said() {
+    let mut world = acquainted(1);
+    let moved: SocketAddr = "10.0.0.77:7118".parse().expect("an address");
+    world.client.submit(world.now, rename()).expect("room");
+    let old = said(&mut world).remove(0);
+    let begun = world.now;
+    while world.completed.is_empty() {
+        world
+            .server
+            .handle_datagram(world.now, node_address(), &old);
+        for bytes in said(&mut world) {
+            world.server.handle_datagram(world.now, moved, &bytes);
+        }
+        while let Some(request) = world.server.poll_event() {
+            world.carry_out(request);
+        }
+        for (to, bytes) in answered(&mut world) {
+            if to == moved {
+                world.client.handle_datagram(world.now, &bytes);
+            }
+        }
+        world.take_completions();
+        world.now += Micros(10_000);
+        let took = world.now.saturating_since(begun);
+        assert!(took < Micros::from_secs(6), "{took:?}");
+    }
+    assert_eq!(world.completed[0].reply, Reply::plain(-38));
+}
+
+/// Challenges are no answers: a node whose answers go elsewhere has its calls fail in time.
+#[test]
+fn a_node_that_hears_nothing_but_challenges_gives_up() {
+    let mut world = acquainted(1);
+    let moved: SocketAddr = "10.0.0.77:7118".parse().expect("an address");
+    world.client.submit(world.now, rename()).expect("room");
+    let begun = world.now;
+    let mut challenges = 0;
+    while world.completed.is_empty() {
+        for bytes in said(&mut world) {
+            world.server.handle_datagram(world.now, moved, &bytes);
+            // Each is said again at once from where the node was.
+            world
+                .server
+                .handle_datagram(world.now, node_address(), &bytes);
+        }
+        while let Some(request) = world.server.poll_event() {
+            world.carry_out(request);
+        }
+        for (to, bytes) in answered(&mut world) {
+            if to == moved {
+                challenges += 1;
+                world.client.handle_datagram(world.now, &bytes);
+            }
+        }
+        world.take_completions();
+        world.now += Micros(100_000);
+        let took = world.now.saturating_since(begun);
+        assert!(took < SILENCE + Micros::from_secs(2), "{took:?}");
+    }
+    assert!(challenges > 2, "{challenges}");
+    assert_eq!(world.completed[0].reply, Reply::plain(-5));
+}

@@ -10,11 +10,14 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Numbers that are reserved at once: those of 16 seconds, so that a service which is started often
 /// is not ahead of the time by much.
 const RESERVED: u64 = 1 << 24;
+
+/// A file that cannot be written is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The numbers that a run may use.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct Runs {
     file: PathBuf,
     /// All below may be used.
     reserved: u64,
+    /// When more were asked for in vain.
+    failed: Option<Instant>,
 }
 
 impl Runs {
@@ -48,10 +53,13 @@ impl Runs {
             Err(error) if error.kind() == ErrorKind::NotFound => 0,
             Err(error) => return Err(said(&error)),
         };
-        let run = clock.max(before + 1);
+        let next = before.checked_add(1).filter(|next| *next < u64::MAX / 2);
+        let next = next.ok_or_else(|| said(&"no number follows it"))?;
+        let run = clock.max(next);
         let mut runs = Self {
             file: file.to_path_buf(),
             reserved: 0,
+            failed: None,
         };
         runs.reserve(run).map_err(|error| said(&error))?;
         Ok((runs, run))
@@ -60,17 +68,19 @@ impl Runs {
     /// The run has used all numbers up to `highest`.
     ///
     /// # Errors
-    /// More are needed, and cannot be written down.
+    /// More are needed, and cannot be written down. It is tried, and said, once in [`AGAIN`].
     pub fn used(&mut self, highest: u64) -> io::Result<()> {
-        match highest + RESERVED / 2 < self.reserved {
-            true => Ok(()),
-            false => self.reserve(highest),
+        let is_waiting = (self.failed).is_some_and(|failed| failed.elapsed() < AGAIN);
+        if highest + RESERVED / 2 < self.reserved || is_waiting {
+            return Ok(());
         }
+        let reserved = self.reserve(highest);
+        self.failed = reserved.is_err().then(Instant::now);
+        reserved
     }
 
     fn reserve(&mut self, highest: u64) -> io::Result<()> {
-        // Also where it fails: what is asked for at each datagram shall not be tried at each.
-        self.reserved = highest + RESERVED;
+        let reserved = highest + RESERVED;
         let directory = self.file.parent().unwrap_or(Path::new("/"));
         DirBuilder::new()
             .recursive(true)
@@ -78,10 +88,12 @@ impl Runs {
             .create(directory)?;
         let new = self.file.with_extension("new");
         let mut file = File::create(&new)?;
-        writeln!(file, "{}", self.reserved)?;
+        writeln!(file, "{reserved}")?;
         file.sync_all()?;
         fs::rename(&new, &self.file)?;
-        File::open(directory)?.sync_all()
+        File::open(directory)?.sync_all()?;
+        self.reserved = reserved;
+        Ok(())
     }
 }
 
@@ -105,5 +117,31 @@ mod tests {
         fs::write(&file, "what\n").unwrap();
         let error = Runs::begin_at(&file, 5).unwrap_err().to_string();
         assert!(error.contains("last run"), "{error}");
+        fs::write(&file, format!("{}\n", u64::MAX)).unwrap();
+        let error = Runs::begin_at(&file, 5).unwrap_err().to_string();
+        assert!(error.contains("no number follows"), "{error}");
+    }
+
+    #[test]
+    fn numbers_that_could_not_be_written_down_are_not_reserved() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("made/last-run");
+        let (mut runs, first) = Runs::begin_at(&file, 1_000).unwrap();
+        let used = first + 3 * RESERVED;
+        let new = file.with_extension("new");
+        fs::create_dir(&new).unwrap();
+        assert!(runs.used(used).is_err());
+        assert!(runs.used(used).is_ok(), "not at each datagram");
+        fs::remove_dir(&new).unwrap();
+        runs.failed = None;
+        runs.used(used).unwrap();
+        assert!(
+            fs::read_to_string(&file)
+                .unwrap()
+                .trim()
+                .parse::<u64>()
+                .unwrap()
+                > used
+        );
     }
 }

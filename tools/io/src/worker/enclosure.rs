@@ -64,8 +64,9 @@ const COVERED: [&str; 16] = [
     "binfmt_misc",
     "nsfs",
 ];
-/// Open files of a worker: those of 64 ranks.
-const OPEN_FILES: u64 = 64 * 260;
+/// Open files of a worker: those of 64 ranks, each of which may be open once more to lock parts of
+/// it.
+const OPEN_FILES: u64 = 64 * 2 * 260;
 /// Most mounts below one export.
 const MOST_MOUNTS: usize = 256;
 /// Flags that an export has whatever was asked for.

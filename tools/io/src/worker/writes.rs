@@ -5,12 +5,13 @@
 //! meanwhile sees it grow from its begin, and an error leaves nothing behind what the write
 //! reports. What is appended is written when all of it is here, by one call: it is one record.
 //!
-//! Invariant: of a write at most [`AHEAD_MAX`] bytes are kept, of an open file at most [`MOST`]
-//! writes.
+//! Invariant: of a write at most [`AHEAD_MAX`] bytes are kept, in [`PIECES_MAX`] pieces, of an open
+//! file at most [`MOST`] writes.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use netstack::files::{Call, MAX_TRANSFER, RECORD_MAX, Reply, WINDOW};
 use nix::errno::Errno;
@@ -23,6 +24,12 @@ use super::handles::Open;
 const MOST: usize = WINDOW as usize;
 /// Most bytes of a write that are kept: a record, and the pieces that a node has under way.
 const AHEAD_MAX: u64 = RECORD_MAX + WINDOW * MAX_TRANSFER as u64;
+
+/// Most pieces of them. A node sends long ones, but where a write ends.
+const PIECES_MAX: usize = 4096;
+/// A write of which no piece has come for so long is over: twice as long as a node waits for an
+/// answer ([`netstack::files::client::SILENCE`]).
+const OVER: Duration = Duration::from_secs(240);
 
 /// The writes of an open file that have begun and not ended, by the number of their first call.
 #[derive(Debug, Default)]
@@ -40,13 +47,16 @@ struct Long {
     failed: Option<Errno>,
     /// Of one that appends: the position behind the last byte.
     end: Option<u64>,
+    /// When a piece came last.
+    heard: Option<Instant>,
 }
 
 /// Carries out the call `number`, which is a piece of a write; see
 /// [`Op::Write`](netstack::files::Op::Write).
 ///
 /// # Errors
-/// EINVAL where it is no piece of a write.
+/// EINVAL where it is no piece of a write, or of one that is too far ahead; ENOBUFS where as many
+/// writes have begun as may be.
 pub fn write_piece(open: &Open, number: u64, call: &Call) -> Result<Reply, Errno> {
     let [offset, first, at, total] = call.words;
     signed(offset)?;
@@ -55,11 +65,10 @@ pub fn write_piece(open: &Open, number: u64, call: &Call) -> Result<Reply, Errno
     let end = at.checked_add(length).filter(|end| *end <= total);
     end.ok_or(Errno::EINVAL)?;
     let first = if first == 0 { number } else { first };
-    let long = open.writes.find(first);
+    let long = open.writes.find(first, at, length)?;
     let mut long = long.lock().unwrap_or_else(PoisonError::into_inner);
-    if at > long.written + AHEAD_MAX {
-        return Err(Errno::EINVAL);
-    }
+    long.check(at, length)?;
+    long.heard = Some(Instant::now());
     long.come += length;
     if long.failed.is_none() {
         if length > 0 {
@@ -81,13 +90,20 @@ pub fn write_piece(open: &Open, number: u64, call: &Call) -> Result<Reply, Errno
 }
 
 impl Writes {
-    fn find(&self, first: u64) -> Arc<Mutex<Long>> {
+    /// The write with this first call, which begins with this piece where it has not.
+    fn find(&self, first: u64, at: u64, length: u64) -> Result<Arc<Mutex<Long>>, Errno> {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let long = Arc::clone(writes.entry(first).or_default());
-        if writes.len() > MOST {
-            writes.pop_first();
+        if let Some(long) = writes.get(&first) {
+            return Ok(Arc::clone(long));
         }
-        long
+        Long::default().check(at, length)?;
+        if writes.len() >= MOST {
+            writes.retain(|_, long| !is_over(long));
+        }
+        if writes.len() >= MOST {
+            return Err(Errno::ENOBUFS);
+        }
+        Ok(Arc::clone(writes.entry(first).or_default()))
     }
 
     fn forget(&self, first: u64) {
@@ -96,7 +112,35 @@ impl Writes {
     }
 }
 
+/// No thread has a piece of it, and none has come for long: nobody waits for it any more.
+fn is_over(long: &Arc<Mutex<Long>>) -> bool {
+    let only = Arc::strong_count(long) == 1;
+    only && long
+        .try_lock()
+        .is_ok_and(|long| long.heard.is_some_and(|heard| heard.elapsed() >= OVER))
+}
+
 impl Long {
+    /// Whether this may be a piece of it: not of what has come, nor too far ahead.
+    ///
+    /// # Errors
+    /// EINVAL where it may not.
+    fn check(&self, at: u64, length: u64) -> Result<(), Errno> {
+        // An empty one says where the write ends; what has failed keeps nothing.
+        if length == 0 || self.failed.is_some() {
+            return Ok(());
+        }
+        let end = at.checked_add(length).ok_or(Errno::EINVAL)?;
+        let before = self.kept.range(..=at).next_back();
+        let is_free = before.is_none_or(|(begin, piece)| begin + piece.len() as u64 <= at)
+            && self.kept.range(at..end).next().is_none();
+        let is_near = at >= self.written && end <= self.written + AHEAD_MAX;
+        match is_free && is_near && self.kept.len() < PIECES_MAX {
+            true => Ok(()),
+            false => Err(Errno::EINVAL),
+        }
+    }
+
     /// Writes what is next, from `begin` on in the file.
     fn write(&mut self, open: &Open, begin: u64) -> Result<(), Errno> {
         while let Some(piece) = self.kept.remove(&self.written) {

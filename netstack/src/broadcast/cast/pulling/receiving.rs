@@ -49,7 +49,8 @@ impl Cast {
             io.counters.no_buffer += u64::from(fragments.count_ones());
             return;
         };
-        if self.pull.entries[at].doubted && !sealed {
+        let entry = &self.pull.entries[at];
+        if entry.doubted && !(sealed && entry.from == from) {
             io.counters.duplicates += u64::from(fragments.count_ones());
             return;
         }
@@ -171,7 +172,7 @@ impl Cast {
             self.pull.stretch(self.way.blocks(), self.way.crowd());
         }
         let from = entry.sender.unwrap_or(entry.from);
-        self.suspects.clear(from);
+        self.suspects.clear(io.now, from);
         self.plan(io.now, io.rng, |planner, view| {
             planner.arrived(view, block, from, late);
         });
@@ -285,7 +286,7 @@ impl Cast {
     }
 
     /// A block was wrong. Anybody may have sent some of it: whoever was asked is asked once more,
-    /// for datagrams that are sealed, and nothing else counts from then on. If those are wrong too
+    /// for datagrams that are sealed, and nothing but those counts from then on. If those are wrong too
     /// their sender is to blame, and somebody else is asked.
     fn corrupt(&mut self, at: usize, io: &mut Io<'_>) {
         io.counters.corrupt += 1;

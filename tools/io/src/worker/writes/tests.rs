@@ -188,15 +188,56 @@ fn what_is_no_piece_is_refused_and_writes_are_bounded() {
         assert_eq!(said, Err(Errno::EINVAL));
     }
     assert!(worker.file().is_empty());
-    for number in 0..3 * MOST as u64 {
-        let said = worker.piece(
-            (handle, 5 + number, 900),
-            0,
-            (PIECE, 2 * PIECE),
-            &[1; PIECE],
-        );
-        assert_eq!(said, Ok((0, vec![0])));
+    assert!(!worker.has_writes(handle), "what is refused has not begun");
+    let second = |write: u64| {
+        let name = (handle, 5 + write, 900);
+        worker.piece(name, 0, (PIECE, 2 * PIECE), &[1; PIECE])
+    };
+    for write in 0..MOST as u64 {
+        assert_eq!(second(write), Ok((0, vec![0])));
     }
+    for write in MOST as u64..3 * MOST as u64 {
+        assert_eq!(second(write), Err(Errno::ENOBUFS));
+    }
+    // Those that had begun go on.
+    let said = worker.piece((handle, 5, 5), 0, (0, 2 * PIECE), &[1; PIECE]);
+    assert_eq!(said, Ok((0, vec![2 * PIECE as u64])));
+    assert_eq!(second(MOST as u64), Ok((0, vec![0])), "there is room again");
+    // Nobody has waited for one for long.
     let open = worker.handles.get(RANK, handle).expect("open");
+    if let Some(long_ago) = Instant::now().checked_sub(OVER) {
+        let writes = open.writes.0.lock().expect("a lock");
+        let long = writes.first_key_value().expect("they have begun").1;
+        long.lock().expect("a lock").heard = Some(long_ago);
+        drop(writes);
+        assert_eq!(second(3 * MOST as u64), Ok((0, vec![0])));
+    }
     assert_eq!(open.writes.0.lock().expect("a lock").len(), MOST);
+}
+
+#[test]
+fn pieces_that_never_become_a_write_are_not_kept_without_end() {
+    let worker = Worker::new();
+    let handle = worker.open(APPEND);
+    let total = 1 << 40;
+    let piece = |at: u64, length: usize| {
+        worker.piece((handle, 5, 900), 0, (at as usize, total), &vec![7; length])
+    };
+    let refused = Err(Errno::EINVAL);
+    // All but the first.
+    assert_eq!(piece(AHEAD_MAX - 1, 2), refused);
+    assert!(!worker.has_writes(handle));
+    assert_eq!(piece(1, MAX_TRANSFER), Ok((0, vec![0])));
+    for at in [0, 1, 2, MAX_TRANSFER as u64] {
+        assert_eq!(piece(at, MAX_TRANSFER), refused, "over another, at {at}");
+    }
+    assert_eq!(piece(1 + MAX_TRANSFER as u64, 1), Ok((0, vec![0])));
+    let kept = (0..).find(|more| piece(4 + 2 * MAX_TRANSFER as u64 + 2 * more, 1) == refused);
+    assert_eq!(kept, Some(PIECES_MAX as u64 - 2));
+    // What is written already is not kept.
+    let handle = worker.open(0);
+    let again = |at| worker.piece((handle, 6, 900), 0, (at, 3 * PIECE), &[7; PIECE]);
+    assert_eq!(again(0), Ok((0, vec![PIECE as u64])));
+    assert_eq!(again(0), refused);
+    assert_eq!(again(PIECE / 2), refused);
 }
