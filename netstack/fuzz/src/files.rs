@@ -88,7 +88,7 @@ impl Files {
         assert!(self.client.under_way() <= WINDOW as usize);
     }
 
-    fn to_server(&mut self, from: SocketAddrV4, bytes: &[u8]) {
+    fn server_hears(&mut self, from: SocketAddrV4, bytes: &[u8]) {
         self.server.handle_datagram(self.now, from.into(), bytes);
         while let Some(request) = self.server.poll_event() {
             assert!(self.given.insert(request.number), "given out twice");
@@ -101,7 +101,7 @@ impl Files {
         }
     }
 
-    fn to_client(&mut self, bytes: &[u8]) {
+    fn client_hears(&mut self, bytes: &[u8]) {
         self.client.handle_datagram(self.now, bytes);
         while self.client.poll_event().is_some() {}
     }
@@ -132,13 +132,13 @@ impl Files {
         for _ in 0..1_000 {
             let up = self.client.poll_transmit(self.now, &mut out);
             if let Some(length) = up {
-                self.to_server(HERE, &out[..length]);
+                self.server_hears(HERE, &out[..length]);
             }
             let down = self.server.poll_transmit(self.now, &mut out);
             if let Some((length, to)) = down
                 && to == HERE.into()
             {
-                self.to_client(&out[..length]);
+                self.client_hears(&out[..length]);
             }
             if up.is_none() && down.is_none() {
                 return;
@@ -162,17 +162,17 @@ pub fn attack_files(input: &[u8]) {
         let is_to_node = mode & 8 != 0;
         let from = if mode & 16 != 0 { ELSEWHERE } else { HERE };
         match mode % 8 {
-            0 if is_to_node => files.to_client(bytes),
-            0 => files.to_server(from, bytes),
+            0 if is_to_node => files.client_hears(bytes),
+            0 => files.server_hears(from, bytes),
             1 => {
                 let payload = &bytes[..bytes.len().min(MAX_PAYLOAD - 12)];
                 let kind = KINDS[usize::from(kind) % KINDS.len()];
                 if is_to_node {
                     let sealed = files.seal(kind, Direction::ToNode, payload);
-                    files.to_client(&sealed);
+                    files.client_hears(&sealed);
                 } else {
                     let sealed = files.seal(kind, Direction::ToControl, payload);
-                    files.to_server(from, &sealed);
+                    files.server_hears(from, &sealed);
                 }
             }
             2 => files.now += Micros(u64::from(kind) * 20_000),
