@@ -29,7 +29,7 @@
  * them cost time: with 1,024 tests/mpi/flood.c took half as long again, twice on a busy machine. */
 #define PACKETS 64
 /* Packets that wait in the program, at most: about 6 MB. Who sends more waits until ranks that they
- * are for have called MPI; with several threads it waits PATIENCE_LOOKING at most, and sends more.
+ * are for have called MPI; with several threads one of WAITING_MORE waits, for PATIENCE_LOOKING.
  * With so many more the engine looks whether some have arrived. */
 #define WAITING 4096
 #define WAITING_MORE 16
@@ -374,7 +374,8 @@ static int make_room(void)
 {
     int mpi_errno = MPI_SUCCESS;
     if (engine.inside || engine.waiting == 0
-        || (engine.waiting % WAITING_MORE && engine.waiting < WAITING))
+        || (engine.waiting % WAITING_MORE
+            && (engine.waiting < WAITING || MPIR_ThreadInfo.isThreaded)))
         return MPI_SUCCESS;
     engine.is_sending = 1;
     engine.vain_looks = 0;
