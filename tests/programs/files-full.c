@@ -110,16 +110,19 @@ static void mapping(void) {
     struct stat info;
     printf("mapping\n");
     fflush(stdout);
-    while (stat("on", &info) < 0) {
+    // At the end one is made, after the last that failed.
+    while (stat("on", &info) < 0 || maps == 0) {
         unsigned char *at = mmap(NULL, PAGES * PAGE, PROT_READ, MAP_PRIVATE, file, 0);
-        if (at == MAP_FAILED)
+        if (at == MAP_FAILED) {
+            maps = 0;
             continue;
+        }
         maps++;
         for (long page = 0; page < PAGES; page++)
             wrong += at[page * PAGE] != page % 255 + 1 || at[page * PAGE + PAGE - 1] != page % 255 + 1;
         munmap(at, PAGES * PAGE);
     }
-    printf("mapped: %d\nwrong: %ld\n", maps > 0, wrong);
+    printf("wrong: %ld\n", wrong);
 }
 
 int main(int argc, char **argv) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define THREADS 24
@@ -174,6 +175,56 @@ static void seeks(void) {
     unlink("far");
 }
 
+// Bytes that are in memory only when they are touched: who writes them waits for each page.
+static const char untouched[4][PIECE] = {{1}, {2}, {3}, {4}};
+static int next_piece;
+
+static void *writes_untouched(void *own) {
+    *(long *)own = write(shared, untouched[next_piece++], PIECE);
+    return NULL;
+}
+
+// The same of files in a node's memory: a descriptor is closed while it is written by, and its
+// number given to another file; and it is read by while a write moves its position.
+static void in_memory(void) {
+    const char *name = "/tmp/files-threads", *other = "/tmp/files-threads-other";
+    char bytes[8];
+    struct iovec vector = {bytes, sizeof bytes};
+    long wrong = 0;
+    for (int wait = 0; wait < 2; wait++) {
+        long wrote = -1;
+        shared = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        int copy = dup(shared);
+        pthread_create(&threads[0], NULL, writes_untouched, &wrote);
+        usleep(500 + 500 * wait);
+        close(shared);
+        int next = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        pthread_join(threads[0], NULL);
+        // The thread may have come too late to write at all, or it writes the other file.
+        long at = lseek(copy, 0, SEEK_CUR), at_next = lseek(next, 0, SEEK_CUR);
+        wrong += wrote == -1 ? at || at_next : wrote != PIECE || at + at_next != PIECE;
+        wrong += at && at_next;
+        close(copy);
+        close(next);
+    }
+    printf("closed under a write: %ld wrong\n", wrong);
+    wrong = 0;
+    for (int wait = 0; wait < 2; wait++) {
+        long wrote = -1;
+        shared = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        pthread_create(&threads[0], NULL, writes_untouched, &wrote);
+        usleep(500 + 500 * wait);
+        // Whichever comes first, it finds the end of the file.
+        wrong += readv(shared, &vector, 1) != 0;
+        pthread_join(threads[0], NULL);
+        wrong += wrote != PIECE || lseek(shared, 0, SEEK_CUR) != PIECE;
+        close(shared);
+    }
+    printf("readv beside a write: %ld wrong\n", wrong);
+    unlink(name);
+    unlink(other);
+}
+
 int main(void) {
     int fd = open("data", O_RDWR | O_CREAT | O_EXCL, 0666);
     char *bytes = malloc(BYTES);
@@ -195,6 +246,7 @@ int main(void) {
     printf("descriptors left behind: %d\n", before - fill());
     closes();
     seeks();
+    in_memory();
     unlink("data");
     unlink("other");
     return 0;

@@ -59,6 +59,9 @@ pub(super) struct Progress {
     pub(super) closing: Option<Shipped>,
     /// The mapping that it fills from a file (mmap).
     pub(super) copied: Option<Copied>,
+    /// The description that it began with, whatever becomes of the descriptor (mmap, and write of
+    /// a file in the node's memory).
+    pub(super) held: Option<Held>,
     /// Descriptions whose positions it moves.
     pub(super) moving: [Option<Held>; MOVING_MAX],
     /// The changes of a file when it began to be synchronised (fsync).

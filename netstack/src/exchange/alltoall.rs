@@ -85,6 +85,8 @@ pub(super) struct Exchange {
     members: Members,
     pub signature: u32,
     numbering: Numbering,
+    /// Packets of the longest block that this rank sends.
+    longest: u32,
     scheme: Scheme,
     send: Side,
     receive: Side,
@@ -163,6 +165,7 @@ impl Exchange {
             signature: members.signature(Together::Exchange),
             members,
             numbering,
+            longest: 0,
             scheme,
             send,
             receive,
@@ -194,7 +197,9 @@ impl Exchange {
             steps: None,
         };
         for round in 0..rounds {
-            if exchange.sends(round) == 0 {
+            let bytes = exchange.sends(round);
+            exchange.longest = exchange.longest.max(packets(bytes));
+            if bytes == 0 {
                 exchange.sent.insert(round);
             }
             if exchange.receives(round) == 0 {
@@ -305,7 +310,7 @@ impl Exchange {
 
     /// How long a receiver that was told may take until it pulls: the rounds before it.
     fn patience(&self, credit: &Credit) -> Micros {
-        let longest = packets(self.sends(1 % self.numbering.rounds())).max(SMALL_PACKETS);
+        let longest = self.longest.max(SMALL_PACKETS);
         credit.takes(u64::from(longest) * (AHEAD as u64 + 2)) + credit.wait()
     }
 

@@ -308,6 +308,18 @@ impl Descriptors {
         Ok(Held(slot.description))
     }
 
+    /// Holds once more what a call holds already.
+    pub fn hold_again(&mut self, held: Held) -> Held {
+        self.held(held).references += 1;
+        held
+    }
+
+    /// What a call holds.
+    pub fn holding(&self, held: Held) -> &Description {
+        let description = self.descriptions[usize::from(held.0)].as_ref();
+        description.expect("it is held")
+    }
+
     /// What a call holds, to be changed.
     pub fn held(&mut self, held: Held) -> &mut Description {
         let description = self.descriptions[usize::from(held.0)].as_mut();

@@ -74,7 +74,7 @@ impl Current<'_> {
         if self.transfer().is_some() {
             return Ok(None);
         }
-        let description = self.process.files.descriptors.get(fd)?;
+        let description = self.description(fd)?;
         Ok(match description.opened {
             Opened::Channel(id, side) => Some(Of {
                 id,

@@ -187,11 +187,13 @@ impl Current<'_> {
     /// Sends a message of which the program hears no more.
     fn send_forgotten(&mut self, operation: &Operation) -> Result<u64, Stop> {
         let exchange = self.services.exchange();
-        if !exchange.has_room(0) {
-            return Err(Errno::ENOMEM.into());
-        }
-        exchange.send_forgotten(time::now(), operation)?;
+        let sent = match exchange.has_room(0) {
+            true => exchange.send_forgotten(time::now(), operation),
+            false => Err(Errno::ENOMEM),
+        };
+        // Also when it was refused: who sends it again in a loop waits for what arrives.
         self.poll();
+        sent?;
         self.count(Kind::Send, operation.send_bytes);
         Ok(0)
     }

@@ -220,7 +220,7 @@ impl Current<'_> {
 
     /// What a descriptor is of the files in memory that can be written.
     pub(super) fn stored(&self, fd: u64) -> Option<Stored> {
-        match self.process.files.descriptors.get(fd).ok()?.opened {
+        match self.description(fd).ok()?.opened {
             Opened::Place(Place::SharedMemory(object)) => Some(Stored::Shared(object)),
             Opened::Temporary(open, _) => Some(Stored::Temporary(open)),
             _ => None,
@@ -248,10 +248,11 @@ impl Current<'_> {
         if offset.is_none() {
             self.hold_positions(&[fd])?;
         }
+        let held = self.keep_to(fd)?;
         let length = self.bytes_of(from)?;
         let mut page = [0; PAGE_SIZE as usize];
         loop {
-            let description = *self.process.files.descriptors.get(fd)?;
+            let description = *self.process.files.descriptors.holding(held);
             if description.is_path() || !description.writes() {
                 return Err(Errno::EBADF.into());
             }
@@ -278,7 +279,7 @@ impl Current<'_> {
             self.thread.progress().done += piece.len() as u64;
             if offset.is_none() {
                 let behind = at + piece.len() as u64;
-                self.process.files.descriptors.get_mut(fd)?.position = behind;
+                self.process.files.descriptors.held(held).position = behind;
             }
         }
     }

@@ -98,7 +98,8 @@ impl Current<'_> {
     }
 
     /// Maps a file that others may write to: what it holds now is copied in by `read` from an
-    /// offset on, so that what is written to it later is not seen, as POSIX leaves open. What is
+    /// offset on, so that what is written to it later is not seen, as POSIX leaves open. It is of
+    /// the file that the descriptor had at first, also when another thread closes that. What is
     /// written to a shared mapping would have to reach the file, which it does not: ENODEV.
     fn map_copied(
         &mut self,
@@ -117,6 +118,7 @@ impl Current<'_> {
         if !offset.is_multiple_of(PAGE_SIZE) || i64::try_from(offset).is_err() {
             return Err(Errno::EINVAL.into());
         }
+        self.keep_to(u64::from(request.fd as u32))?;
         let begun = self.thread.progress.and_then(|progress| progress.copied);
         let Copied { address, mut bytes } = match begun {
             Some(copied) => copied,
@@ -126,7 +128,7 @@ impl Current<'_> {
             },
         };
         // A read that is cut short by an error tells of it when it is asked for the rest.
-        loop {
+        while bytes < request.length {
             self.thread.progress().copied = Some(Copied { address, bytes });
             let to = UserSlice::new(address, request.length)?.after(bytes);
             match read(self, offset + bytes, to)? {
@@ -211,7 +213,7 @@ impl Current<'_> {
 
     /// Whether a descriptor may map what is copied, as it was opened: EACCES where it may not.
     fn check_mappable(&self, fd: u64, request: &MapRequest) -> Result<(), Errno> {
-        let description = self.process.files.descriptors.get(fd)?;
+        let description = self.description(fd)?;
         let is_shared = request.flags & (map::SHARED | map::PRIVATE) != map::PRIVATE;
         let stores = is_shared && request.protection & prot::WRITE != 0;
         match description {

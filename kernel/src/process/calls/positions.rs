@@ -1,7 +1,8 @@
 //! Which call moves the position of an open file: one at a time, as on Linux.
 //!
 //! A call that waits between reading a position and setting it has it for itself
-//! ([`Current::hold_positions`]); others wait until it is over.
+//! ([`Current::hold_positions`]); others wait until it is over. A call that may wait keeps to what
+//! it began with ([`Current::keep_to`]), also when another thread closes the descriptor.
 //!
 //! Invariant: a position is held by the call of one thread, which gives it back when it ends,
 //! however it ends. A call takes all that it needs at once, so that no two wait for each other.
@@ -36,6 +37,25 @@ impl Current<'_> {
         Ok(())
     }
 
+    /// What a descriptor refers to, or referred to when a call began that keeps to it.
+    pub(super) fn description(&self, fd: u64) -> Result<Description, Errno> {
+        let descriptors = &self.process.files.descriptors;
+        match self.thread.progress.and_then(|progress| progress.held) {
+            Some(held) => Ok(*descriptors.holding(held)),
+            None => descriptors.get(fd).copied(),
+        }
+    }
+
+    /// Keeps to what a descriptor refers to until the call is over.
+    pub(super) fn keep_to(&mut self, fd: u64) -> Result<Held, Errno> {
+        if let Some(held) = self.thread.progress.and_then(|progress| progress.held) {
+            return Ok(held);
+        }
+        let held = self.process.files.descriptors.hold(fd)?;
+        self.thread.progress().held = Some(held);
+        Ok(held)
+    }
+
     /// Waits while another call moves the position of what a descriptor refers to.
     pub(super) fn await_position(&mut self, fd: u64) -> Result<(), Stop> {
         match self.process.files.descriptors.get(fd)?.is_moving {
@@ -57,9 +77,13 @@ impl Current<'_> {
             .held(held.ok_or(Errno::EBADF)?))
     }
 
-    /// Others may move the positions that the call has had.
-    pub(super) fn leave_positions(&mut self, moving: [Option<Held>; MOVING_MAX]) {
-        for held in moving.into_iter().flatten() {
+    /// Lets go of what the call has kept to. Others may move the positions that it has had.
+    pub(super) fn leave_positions(&mut self, progress: &Progress) {
+        if let Some(held) = progress.held {
+            let gone = self.process.files.descriptors.let_go(held);
+            self.let_go(gone);
+        }
+        for held in progress.moving.into_iter().flatten() {
             let descriptors = &mut self.process.files.descriptors;
             descriptors.held(held).is_moving = false;
             let gone = descriptors.let_go(held);

@@ -143,7 +143,7 @@ impl Current<'_> {
         if let Some(transfer) = self.transfer() {
             return self.current(transfer.file).map(Some);
         }
-        match self.process.files.descriptors.get(fd)?.opened {
+        match self.description(fd)?.opened {
             Opened::Shipped(file) => self.current(file).map(Some),
             _ => Ok(None),
         }
@@ -319,7 +319,7 @@ impl Current<'_> {
         if let Some(transfer) = progress.transfer {
             self.end_transfer(&transfer);
         }
-        self.leave_positions(progress.moving);
+        self.leave_positions(progress);
     }
 
     /// What a descriptor refers to was changed.
@@ -386,14 +386,17 @@ impl Current<'_> {
         if offset.is_none() {
             self.hold_positions(&[fd])?;
         }
-        let files = &mut self.process.files;
-        let descriptors = &mut files.descriptors;
-        let description = descriptors.get_mut(fd)?;
+        let description = self.description(fd)?;
         let Opened::Shipped(file) = description.opened else {
             return Err(Errno::EBADF.into());
         };
         let base = offset.unwrap_or(description.position);
-        let held = descriptors.hold(fd)?;
+        let kept = self.thread.progress.and_then(|progress| progress.held);
+        let files = &mut self.process.files;
+        let held = match kept {
+            Some(held) => files.descriptors.hold_again(held),
+            None => files.descriptors.hold(fd)?,
+        };
         if writes {
             files.origins.begin_write(file);
         }

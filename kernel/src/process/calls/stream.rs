@@ -171,6 +171,7 @@ impl Current<'_> {
         }
         match self.source(fd)? {
             Source::File(file) => {
+                self.await_position(fd)?;
                 let offset = self.process.files.descriptors.get(fd)?.position;
                 let done = self.read_vector(file, offset, vector, count)?;
                 self.process.files.descriptors.get_mut(fd)?.position = offset + done;

@@ -65,7 +65,7 @@ impl Process {
 impl Current<'_> {
     /// What of `/tmp` a descriptor refers to.
     pub(super) fn temporary(&self, fd: u64) -> Result<Option<(OpenId, Kind)>, Errno> {
-        match self.process.files.descriptors.get(fd)?.opened {
+        match self.description(fd)?.opened {
             Opened::Temporary(open, kind) => Ok(Some((open, kind))),
             _ => Ok(None),
         }
@@ -272,7 +272,10 @@ impl Current<'_> {
                 return Err(Errno::EISDIR.into());
             }
             *position = match address {
-                0 => self.process.files.descriptors.get(fd)?.position,
+                0 => {
+                    self.await_position(fd)?;
+                    self.process.files.descriptors.get(fd)?.position
+                }
                 _ => {
                     self.make_writable(UserSlice::new(address, 8)?)?;
                     u64::from_le_bytes(self.read_array(address)?)

@@ -29,7 +29,8 @@
  * them cost time: with 1,024 tests/mpi/flood.c took half as long again, twice on a busy machine. */
 #define PACKETS 64
 /* Packets that wait in the program, at most: about 6 MB. Who sends more waits until ranks that they
- * are for have called MPI. With so many more the engine looks whether some have arrived. */
+ * are for have called MPI; with several threads one of WAITING_MORE waits, for PATIENCE_LOOKING.
+ * With so many more the engine looks whether some have arrived. */
 #define WAITING 4096
 #define WAITING_MORE 16
 /* Nobody waits for a packet's end: a look has them when there are so many, and when others wait. */
@@ -373,13 +374,19 @@ static int make_room(void)
 {
     int mpi_errno = MPI_SUCCESS;
     if (engine.inside || engine.waiting == 0
-        || (engine.waiting % WAITING_MORE && engine.waiting < WAITING))
+        || (engine.waiting % WAITING_MORE
+            && (engine.waiting < WAITING || MPIR_ThreadInfo.isThreaded)))
         return MPI_SUCCESS;
     engine.is_sending = 1;
     engine.vain_looks = 0;
     mpi_errno = hearth_engine_progress(0);
-    while (mpi_errno == MPI_SUCCESS && engine.waiting >= WAITING)
+    /* With several threads one look: a receiver may wait for one that wants the lock. It cannot be let
+     * go: MPICH may be in the middle of things here, where no other thread may find it. */
+    while (mpi_errno == MPI_SUCCESS && engine.waiting >= WAITING) {
         mpi_errno = hearth_engine_progress(1);
+        if (MPIR_ThreadInfo.isThreaded)
+            break;
+    }
     engine.is_sending = 0;
     return mpi_errno;
 }
@@ -708,7 +715,7 @@ static unsigned long patience_of(int blocking, uint64_t began)
     if (MPIR_ThreadInfo.isThreaded && !engine.is_sending)
         return 0;
     if (blocking)
-        return PATIENCE_ALONE;
+        return MPIR_ThreadInfo.isThreaded ? PATIENCE_LOOKING : PATIENCE_ALONE;
     return engine.vain_looks < VAIN_LOOKS ? 0 : PATIENCE_LOOKING;
 }
 

@@ -16,6 +16,7 @@ mod suite;
 use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -71,6 +72,10 @@ const CLUSTER: &str = "conformance";
 const UP_LIMIT_S: u32 = 120;
 /// Exit status of a node's own end of a program that ran too long, and of a command that did.
 const TIMED_OUT: i32 = 124;
+/// Exit statuses of `hearth run` and of commands beside it: a node was lost, the time was over,
+/// there is no control, the program cannot be run or is not there. An error of the program's own is
+/// none of them.
+const NOT_ITS_OWN: RangeInclusive<i32> = 123..=127;
 /// So many cases say something of their suite.
 const MANY: usize = 400;
 
@@ -130,7 +135,7 @@ type CheckRanks = fn(&[serde_json::Value]) -> Result<()>;
 /// How a program with MPI ends that passes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
-    /// With this status; None: with any but 0.
+    /// With this status; None: with any error of its own.
     status: Option<i32>,
     /// What it, or `hearth run`, says, in whatever letters.
     says: &'static str,
@@ -145,6 +150,14 @@ impl Ending {
         says: "no errors",
         report: None,
     };
+
+    /// Whether a program that ends with this status ends so.
+    fn has(&self, status: i32) -> bool {
+        match self.status {
+            Some(wanted) => status == wanted,
+            None => status != 0 && !NOT_ITS_OWN.contains(&status),
+        }
+    }
 }
 
 impl Case {
@@ -565,7 +578,7 @@ impl Cluster {
             return Some("was not started".to_owned());
         };
         let status = output.status.code().unwrap_or(TIMED_OUT);
-        if ending.status.map_or(status == 0, |wanted| status != wanted) {
+        if !ending.has(status) {
             return Some(format!("ends with {status}"));
         }
         let said = [&output.stdout[..], &output.stderr].concat();
@@ -641,6 +654,22 @@ impl Drop for Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_the_program_s_own() {
+        let fails = Ending {
+            status: None,
+            ..Ending::WELL
+        };
+        assert!(
+            [1, 42, 134, 139]
+                .into_iter()
+                .all(|status| fails.has(status))
+        );
+        let no_node = [0, 123, TIMED_OUT, 125, 126, 127];
+        assert!(!no_node.into_iter().any(|status| fails.has(status)));
+        assert!(Ending::WELL.has(0) && !Ending::WELL.has(TIMED_OUT));
+    }
 
     #[test]
     fn samples_of_all_numbers_have_each_case_once() {

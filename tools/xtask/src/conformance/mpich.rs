@@ -203,7 +203,7 @@ struct Ours {
 }
 
 /// Collectives are tried where the ranks are no power of two. With 7 ranks some are on one node.
-const OURS: [Ours; 18] = [
+const OURS: [Ours; 19] = [
     well("collectives.c", 3, 0),
     well("collectives.c", 5, 0),
     well("collectives.c", 7, 4),
@@ -213,6 +213,7 @@ const OURS: [Ours; 18] = [
     well("exchange.c", 7, 4),
     well("exchange.c", 13, 0),
     well("flood.c", 3, 2),
+    well("crowded.c", 2, 1),
     well("windows.c", 3, 2),
     well("truncated.c", 2, 0),
     well("disagree.c", 4, 0),
@@ -232,7 +233,7 @@ const OURS: [Ours; 18] = [
         ..well("transposes.c", 4, 2)
     },
     ends("leaves.c", Some(1), "rank 1 is lost"),
-    ends("crashes.c", None, "signal 11"),
+    ends("crashes.c", Some(139), "signal 11"),
     ends("aborts.c", Some(42), ""),
 ];
 
@@ -397,28 +398,27 @@ fn read(folder: &str, line: &str) -> Option<Case> {
         kind: Kind::Mpi(Ending::WELL),
         nodes: None,
     };
-    let mut limit_s = None;
+    let (mut limit_s, mut is_to_fail) = (None, false);
     for word in words {
         match word.split_once('=') {
             Some(("arg", value)) => case.arguments.push(value.to_owned()),
             Some(("env", value)) => case.environment.push(value.to_owned()),
             Some(("timeLimit", value)) => limit_s = value.parse().ok(),
             // It ends with an error, whatever it says.
-            Some(("resultTest", "TestStatus" | "TestErrFatal")) => {
-                case.kind = Kind::Mpi(Ending {
-                    status: None,
-                    says: "",
-                    report: None,
-                });
-            }
+            Some(("resultTest", "TestStatus" | "TestErrFatal")) => is_to_fail = true,
             // It is known to fail, as the suite's own driver has it.
             Some(("xfail" | "resultTest", _)) => return None,
             _ => {}
         }
     }
-    // Where nothing else ends it the time has to be over.
-    if let (Kind::Mpi(Ending { status: None, .. }), Some(limit_s)) = (&case.kind, limit_s) {
-        case.limit_s = limit_s;
+    if is_to_fail {
+        // Where a line has a time its case ends by that, and by nothing else.
+        case.limit_s = limit_s.unwrap_or(case.limit_s);
+        case.kind = Kind::Mpi(Ending {
+            status: limit_s.map(|_| super::TIMED_OUT),
+            says: "",
+            report: None,
+        });
     }
     (ranks <= RANKS_MOST).then_some(case)
 }
@@ -549,7 +549,9 @@ mod tests {
             Kind::Mpi(ending) => ending.status,
             Kind::Posix(_) => unreachable!("a case of MPI"),
         };
-        assert_eq!((ending(&fails), fails.limit_s), (None, 10));
+        assert_eq!((ending(&fails), fails.limit_s), (Some(124), 10));
+        let fails = read("errhan", "errfatal 1 resultTest=TestErrFatal").expect("a case");
+        assert_eq!((ending(&fails), fails.limit_s), (None, LIMIT_S));
         assert_eq!((ending(&case), case.limit_s), (Some(0), LIMIT_S));
         assert!(read("coll", "allred 64").is_none());
     }
