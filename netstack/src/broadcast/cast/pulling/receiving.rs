@@ -286,8 +286,8 @@ impl Cast {
     }
 
     /// A block was wrong. Anybody may have sent some of it: whoever was asked is asked once more,
-    /// for datagrams that are sealed, and nothing but those counts from then on. If those are wrong too
-    /// their sender is to blame, and somebody else is asked.
+    /// for datagrams that are sealed, and nothing but those counts from then on. If those are wrong
+    /// too their sender is to blame, and somebody else is asked.
     fn corrupt(&mut self, at: usize, io: &mut Io<'_>) {
         io.counters.corrupt += 1;
         let block = self.pull.blocks[at];
