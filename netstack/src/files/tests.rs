@@ -452,7 +452,7 @@ fn another_run_of_the_service_fails_what_was_under_way_once() {
     assert_eq!(world.completed[2].reply.result, 0);
     // A service that is there before a call is made says so: nobody before it has carried that out.
     world.server = server_at(world.now, 3);
-    world.now += Micros(1_000);
+    world.now += Micros(100_000);
     world.client.submit(world.now, read()).expect("room");
     world.run_until(4);
     assert_eq!(world.completed[3].reply, Reply::plain(NOT_CARRIED_OUT));

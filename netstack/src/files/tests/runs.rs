@@ -254,13 +254,13 @@ fn a_call_is_not_carried_out_again_when_its_job_is_served_anew() {
     world
         .server
         .handle_datagram(world.now, node_address(), &copy);
-    world.run_until(2);
-    assert_eq!(world.completed[1].reply, Reply::plain(-5));
+    world.run_until(1);
+    assert_eq!(world.completed[0].reply, Reply::plain(-5));
     assert!(!world.given.contains_key(&2), "carried out again");
     // What is called later is.
     world.client.submit(world.now, rename()).expect("room");
-    world.run_until(3);
-    assert_eq!(world.completed[2].reply, Reply::plain(-38));
+    world.run_until(2);
+    assert_eq!(world.completed[1].reply, Reply::plain(-38));
 }
 
 /// Clocks drift: a service that began just after the call was sent may count a longer time.
@@ -268,6 +268,7 @@ fn a_call_is_not_carried_out_again_when_its_job_is_served_anew() {
 fn times_of_two_clocks_that_are_about_as_long_prove_nothing() {
     for (ahead, is_sure) in [(100, false), (10_000, false), (2_000_000, true)] {
         let mut world = acquainted(1);
+        world.now += Micros::from_secs(10);
         world.client.submit(world.now, rename()).expect("room");
         let copy = said(&mut world).remove(0);
         let begun = world.now;

@@ -293,6 +293,7 @@ fn sealed_data_of_somebody_else_does_not_count() {
         .expect("members are asked");
     alone.sent();
     alone.wrong_block(block, liar, false);
+    assert_eq!(asked_again(&mut alone), (block, liar, true));
     alone.wrong_block(block, liar, true);
     let (_, next, _) = asked_again(&mut alone);
     assert_ne!(next, liar);
