@@ -137,10 +137,10 @@ pub fn check(exports: &[Export], here: bool) -> Result<(), BadFiles> {
     if exports.len() > MOST_EXPORTS {
         return Err(BadFiles::TooMany);
     }
+    if let Some(export) = exports.iter().find(|export| is_of_node(&export.node)) {
+        return Err(BadFiles::OfNode(export.node.clone()));
+    }
     for (index, export) in exports.iter().enumerate() {
-        if is_of_node(&export.node) {
-            return Err(BadFiles::OfNode(export.node.clone()));
-        }
         if here {
             let metadata = export.host.metadata();
             let found = metadata.map_err(|error| BadFiles::NotThere {
