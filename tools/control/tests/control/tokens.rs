@@ -99,7 +99,6 @@ fn jobs_run_over_the_network_with_a_token_and_as_its_user() {
         &["down"],
         &["up"],
         &["list"],
-        &["stop"],
     ] {
         let error = network.refused(&token, args);
         assert!(
