@@ -24,7 +24,7 @@ fn the_page_shows_the_io_services_and_their_nodes() {
     drop(free);
     let mut service = lab
         .command(&["io", "--listen", &listen, "--run-dir"])
-        .arg(directory.path())
+        .arg(directory.path().join("run"))
         .spawn()
         .unwrap();
     let row = "document.querySelector('section[aria-labelledby=hIOservices] tbody tr')?.innerText";
