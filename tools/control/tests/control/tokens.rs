@@ -107,7 +107,7 @@ fn jobs_run_over_the_network_with_a_token_and_as_its_user() {
         );
     }
     // A role, and not whom it is of, is what is missing.
-    let drain = network.refused(&token, &["drain", "n0"]);
+    let drain = network.refused(&token, &["drain", "--reason", "test", "n0"]);
     assert!(drain.contains("ann asks with the role user"), "{drain}");
     for (args, word) in [
         (
